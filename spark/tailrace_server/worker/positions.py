@@ -10,6 +10,7 @@ from typing import Protocol
 from tailrace_schemas.errors import DataLossError
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_server.model.subscription import EARLIEST, Subscription, Topics
+from tailrace_spark.batch.sink_progress import by_topic
 
 Offsets = Mapping[KafkaPartition, int]
 
@@ -76,7 +77,4 @@ def _lost(subscription: Subscription, partition: KafkaPartition, offset: int, fi
 
 def source_options(offsets: Offsets) -> dict[str, str]:
     """The options of Spark's Kafka source that begin there. Topics that appear later are read from their beginning."""
-    topics: dict[str, dict[str, int]] = {}
-    for (topic, partition), offset in sorted(offsets.items()):
-        topics.setdefault(topic, {})[str(partition)] = offset
-    return {"startingOffsets": json.dumps(topics) if topics else EARLIEST}
+    return {"startingOffsets": json.dumps(by_topic(offsets)) if offsets else EARLIEST}

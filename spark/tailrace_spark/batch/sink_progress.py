@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 from tailrace_schemas.formats import require_format
 
@@ -29,30 +29,41 @@ class SinkProgress:
     offsets: Mapping[tuple[str, int], int] = field(default_factory=dict)
 
 
-def offsets_to_json(offsets: Mapping[tuple[str, int], int]) -> str:
-    """As Spark writes them: {topic: {partition: offset}}."""
+def by_topic(offsets: Mapping[tuple[str, int], int]) -> dict[str, dict[str, int]]:
+    """The form of JSON that Spark writes: {topic: {partition: offset}}."""
     topics: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
         topics.setdefault(topic, {})[str(partition)] = offset
-    return json.dumps(topics, separators=(",", ":"))
+    return topics
 
 
-def offsets_from_json(text: str) -> dict[tuple[str, int], int]:
-    """The inverse of `offsets_to_json`. Raises ValueError for anything else."""
+def by_partition(topics: Any) -> dict[tuple[str, int], int]:
+    """The inverse of `by_topic`. Raises ValueError for anything else."""
     try:
         return {
             (str(topic), int(partition)): int(offset)
-            for topic, partitions in json.loads(text).items()
+            for topic, partitions in topics.items()
             for partition, offset in partitions.items()
         }
     except (AttributeError, TypeError) as error:
         raise ValueError(f"no offsets: {error}") from None
 
 
+def offsets_to_json(offsets: Mapping[tuple[str, int], int]) -> str:
+    """As Spark writes them."""
+    return json.dumps(by_topic(offsets), separators=(",", ":"))
+
+
+def offsets_from_json(text: str) -> dict[tuple[str, int], int]:
+    """The inverse of `offsets_to_json`. Raises ValueError for anything else."""
+    return by_partition(json.loads(text))
+
+
 def progress_to_json(progress: SinkProgress) -> str:
     """For sinks that keep it as one text."""
-    offsets = json.loads(offsets_to_json(progress.offsets))
-    value = {"stream": progress.stream, "batch": progress.batch, "offsets": offsets, "format": FORMAT}
+    value = {
+        "stream": progress.stream, "batch": progress.batch, "offsets": by_topic(progress.offsets), "format": FORMAT,
+    }  # fmt: skip
     return json.dumps(value, sort_keys=True)
 
 
@@ -62,7 +73,7 @@ def progress_from_json(text: str) -> SinkProgress:
     if not isinstance(value, dict) or not {"stream", "batch", "offsets"} <= value.keys():
         raise ValueError(f"no progress of a stream: {text[:100]}")
     require_format(f"the sink's progress of stream {value['stream']}", value.get("format"), FORMAT)
-    return SinkProgress(str(value["stream"]), int(value["batch"]), offsets_from_json(json.dumps(value["offsets"])))
+    return SinkProgress(str(value["stream"]), int(value["batch"]), by_partition(value["offsets"]))
 
 
 def missing_from_sink(committed: SinkProgress, stored: SinkProgress | None) -> str | None:

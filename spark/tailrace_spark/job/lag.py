@@ -8,6 +8,7 @@ from typing import Any
 
 from tailrace_schemas.errors import TailraceError
 from tailrace_schemas.topics import KafkaPartition
+from tailrace_spark.batch.sink_progress import by_partition
 
 Ends = Callable[[Collection[KafkaPartition]], Mapping[KafkaPartition, int]]
 """Where partitions end, as `tailrace_common.kafka.PartitionEnds.of`."""
@@ -17,8 +18,7 @@ def read_to(progress: Mapping[str, Any]) -> dict[KafkaPartition, int]:
     """The offset that each partition is read up to, of Spark's progress of a query from Kafka."""
     offsets: dict[KafkaPartition, int] = {}
     for source in progress["sources"]:
-        for topic, partitions in (source.get("endOffset") or {}).items():
-            offsets.update({(topic, int(partition)): int(offset) for partition, offset in partitions.items()})
+        offsets |= by_partition(source.get("endOffset") or {})
     return offsets
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -10,6 +9,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from tailrace_schemas.topics import KafkaPartition
+from tailrace_spark.batch.sink_progress import offsets_from_json, offsets_to_json
 from tailrace_spark.job.checkpoint_files import Files, Folder, files_in
 
 Offsets = Mapping[KafkaPartition, int]
@@ -87,7 +87,7 @@ class PlannedOffsets:
         if batch:
             _rewrite(self._planned, str(batch - 1), plan.start)
         else:
-            self._first.write("0", f"{_FIRST_BYTE}{_VERSION}\n{_text(plan.start)}")
+            self._first.write("0", f"{_FIRST_BYTE}{_VERSION}\n{offsets_to_json(plan.start)}")
         _rewrite(self._planned, str(batch), plan.end)
 
     def plan(self, batch: int) -> Plan:
@@ -114,7 +114,7 @@ def batch_offsets(text: str) -> dict[KafkaPartition, int]:
     lines = text.splitlines()
     if len(lines) != 3 or lines[0] != _VERSION:
         raise ValueError(f"offsets of an unknown form: {lines[:1]} and {len(lines)} lines")
-    return _parsed(lines[2])
+    return offsets_from_json(lines[2])
 
 
 def first_offsets(text: str) -> dict[KafkaPartition, int]:
@@ -122,27 +122,9 @@ def first_offsets(text: str) -> dict[KafkaPartition, int]:
     version, _, offsets = text.removeprefix(_FIRST_BYTE).partition("\n")
     if version != _VERSION:
         raise ValueError(f"first offsets of an unknown form: version {version}")
-    return _parsed(offsets)
+    return offsets_from_json(offsets)
 
 
 def _rewrite(files: Files, name: str, offsets: Offsets) -> None:
     lines = (files.read(name) or "").splitlines()
-    files.write(name, "\n".join([*lines[:2], _text(offsets)]))
-
-
-def _text(offsets: Offsets) -> str:
-    topics: dict[str, dict[str, int]] = {}
-    for (topic, partition), offset in sorted(offsets.items()):
-        topics.setdefault(topic, {})[str(partition)] = offset
-    return json.dumps(topics, separators=(",", ":"))
-
-
-def _parsed(text: str) -> dict[KafkaPartition, int]:
-    try:
-        return {
-            (topic, int(partition)): int(offset)
-            for topic, partitions in json.loads(text).items()
-            for partition, offset in partitions.items()
-        }
-    except (AttributeError, TypeError) as error:
-        raise ValueError(f"offsets of an unknown form: {error}") from None
+    files.write(name, "\n".join([*lines[:2], offsets_to_json(offsets)]))

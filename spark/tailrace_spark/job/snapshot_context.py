@@ -19,6 +19,7 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_to_json
 from tailrace_schemas.topics import Internal, internal_topic, table_topic
+from tailrace_spark.batch.sink_progress import by_topic
 from tailrace_spark.job.snapshot_settings import read_settings
 from tailrace_spark.snapshot.ranges import Limits, Piece
 from tailrace_spark.snapshot.rounds import Concurrency, tasks_of
@@ -110,10 +111,7 @@ class SnapshotContext(Closing):
 
     def log_ends(self, topics: Collection[str]) -> dict[str, dict[str, int]]:
         """Where the partitions of topics end, in the form of Spark's offsets. Raises ServiceError."""
-        ends: dict[str, dict[str, int]] = {}
-        for (topic, partition), offset in sorted(self._ends.high_watermarks(topics).items()):
-            ends.setdefault(topic, {})[str(partition)] = offset
-        return ends
+        return by_topic(self._ends.high_watermarks(topics))
 
     def generations(self) -> Generations:
         """The generations as they are now. Raises ServiceError, also where there is none yet."""

@@ -12,7 +12,7 @@ from typing import Final
 
 from tailrace_schemas.formats import require_format
 from tailrace_schemas.topics import KafkaPartition
-from tailrace_spark.batch.sink_progress import offsets_from_json, offsets_to_json
+from tailrace_spark.batch.sink_progress import by_partition, by_topic
 from tailrace_spark.sinks.files.store import FileStore
 
 FORMAT: Final = 1
@@ -37,10 +37,10 @@ def read_reach(store: FileStore) -> Reach:
         return Reach()
     value = json.loads(store.read(_PATH))
     require_format(_PATH, value["format"], FORMAT)
-    return Reach(offsets_from_json(json.dumps(value["ends"])))
+    return Reach(by_partition(value["ends"]))
 
 
 def write_reach(store: FileStore, reach: Reach) -> None:
     """Keep it."""
-    value = {"format": FORMAT, "ends": json.loads(offsets_to_json(reach.ends))}
+    value = {"format": FORMAT, "ends": by_topic(reach.ends)}
     store.write(_PATH, json.dumps(value).encode())
