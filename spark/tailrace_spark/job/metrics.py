@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import partial
 from http import HTTPStatus
@@ -25,7 +25,7 @@ from prometheus_client.registry import Collector
 from tailrace_common.http_server import Answer, StatusPage, WebServer
 from tailrace_spark.job.lag import Ends, topic_lag
 from tailrace_spark.job.losses import Loss
-from tailrace_spark.job.progress import NOWHERE, Progress, Report, Target, Trouble
+from tailrace_spark.job.progress import NOWHERE, Progress, Report, Target
 from tailrace_spark.job.stream_page import stream_page
 
 QueryProgress = Callable[[], Mapping[str, Any] | None]
@@ -51,10 +51,11 @@ class StreamMetrics:
         self._clock = clock
         self._alive: float | None = None
         self.registry = CollectorRegistry()
-        self._report = Report(target)
+        self.report = Report(target)
+        """What /status says."""
         self._query: QueryProgress = _nothing
         self._ends: Ends | None = None
-        self.registry.register(_InfoMetrics(self._report))
+        self.registry.register(_InfoMetrics(self.report))
         ProcessCollector(registry=self.registry)
         self._batches = Counter("tailrace_stream_batches", "Micro-batches written to the sink.", registry=self.registry)
         self._executors = Gauge(
@@ -147,59 +148,37 @@ class StreamMetrics:
         self._seconds.observe(done.seconds)
         self._blocked_seconds.inc(done.blocked_seconds)
         self._last.set_to_current_time()
-        self._report.wrote(done, time.time())
+        self.report.wrote(done)
 
     def set_aside(self, letters: int) -> None:
         """Rows of a snapshot became dead letters."""
         self._letters.inc(letters)
-        self._report.set_aside(letters)
-
-    @property
-    def dead_letters(self) -> int:
-        """How many there are of this run."""
-        return self._report.dead_letters
-
-    @property
-    def letters_command(self) -> str:
-        """The command that lists them."""
-        return self._report.target.letters_command
+        self.report.set_aside(letters)
 
     def lost(self, losses: Iterable[Loss], stopped: Mapping[str, str]) -> None:
         """Kafka has deleted what was not read; `stopped` has the words of each topic that is left out since."""
         for loss in losses:
             self._losses.labels(loss.topic).inc()
             self._lost.labels(loss.topic).inc(loss.offsets)
-            self._report.lost(str(loss), time.time())
+            self.report.lost(str(loss))
         self._stopped.set(len(stopped))
-        self._report.stopped = dict(stopped)
+        self.report.stopped = dict(stopped)
 
     def swept(self, rows: int) -> None:
         """Rows expired while nothing came."""
         self._rows.inc(rows)
-        self._report.swept(rows)
+        self.report.swept(rows)
 
     def failed(self, subject: str, words: str, remedy: str = "") -> None:
         """An attempt at a batch failed, of the generations or the sink; the batch waits. `remedy`: what to do."""
         self._blocked.set(1)
         self._retries.labels(subject).inc()
-        self._report.failed(subject, words, time.time(), remedy)
+        self.report.failed(subject, words, remedy)
 
     def unblocked(self) -> None:
         """No batch waits any more."""
         self._blocked.set(0)
-        self._report.unblocked()
-
-    def snapshots(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """How far the snapshots are, as `status_row` has each of them."""
-        self._report.snapshots = list(rows)
-
-    def snapshot_waits(self, words: str, remedy: str = "") -> None:
-        """A snapshot waits for Cassandra, Kafka or the sink."""
-        self._report.snapshot_waits(words, time.time(), remedy)
-
-    def snapshot_goes_on(self) -> None:
-        """A snapshot waits for nothing."""
-        self._report.snapshot_blocked = None
+        self.report.blocked = None
 
     def watch(self, query: QueryProgress, ends: Ends) -> None:
         """Add the progress of Spark's query, and its lag; both are asked for whenever the metrics are read."""
@@ -219,25 +198,15 @@ class StreamMetrics:
     @property
     def ready(self) -> bool:
         """Whether the query runs, and no batch of it waits for the generations or the sink."""
-        return self._alive is not None and self.live and not self._report.waits
-
-    @property
-    def blocked(self) -> Trouble | None:
-        """What a batch waits for, and why; None while none does."""
-        return self._report.blocked
-
-    @property
-    def snapshot_blocked(self) -> Trouble | None:
-        """What a snapshot waits for, and why; None while none does."""
-        return self._report.snapshot_blocked
+        return self._alive is not None and self.live and self.report.blocked is None
 
     def status(self) -> dict[str, object]:
         """The answer of /status, as JSON has it."""
-        return self._report.as_json(None if self._ends is None else topic_lag(self._query(), self._ends))
+        return self.report.as_json(None if self._ends is None else topic_lag(self._query(), self._ends))
 
     def page(self) -> StatusPage:
         """The same for people."""
-        return stream_page(self.status(), letters=self.letters_command, ready=self.ready, now=time.time())
+        return stream_page(self.status(), letters=self.report.target.letters_command, ready=self.ready, now=time.time())
 
 
 def _nothing() -> None:

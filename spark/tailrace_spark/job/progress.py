@@ -1,7 +1,8 @@
-"""Stream status: its sink, counters, what it is blocked on, and its last error. Pure."""
+"""Stream status: its sink, counters, what it is blocked on, and its last error."""
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -101,50 +102,40 @@ class Report:
     def __init__(self, target: Target = NOWHERE) -> None:
         self.target = target
         self.trouble: Trouble | None = None
+        self.blocked: Trouble | None = None
+        """What the batch that waits failed of."""
+        self.snapshot_blocked: Trouble | None = None
         self._counts: Counter[str] = Counter(
             batches=0, records=0, changes=0, rows=0, dead_letters=0, deferred=0, filtered=0, retries=0
         )
         self._tables: dict[str, TableProgress] = {}
         self._refused: dict[str, str] = {}
         self._last: tuple[Progress, float] | None = None
-        self._blocked: Trouble | None = None
         self._losses: list[Trouble] = []
         self.stopped: dict[str, str] = {}
         self.snapshots: list[Mapping[str, Any]] = []
-        self.snapshot_blocked: Trouble | None = None
 
-    def snapshot_waits(self, words: str, now: float, remedy: str = "") -> None:
+    def snapshot_waits(self, words: str, remedy: str = "") -> None:
         """An attempt at a snapshot's step failed, and it waits."""
-        self.trouble = self.snapshot_blocked = self._waiting("snapshot", words, now, remedy)
+        self.trouble = self.snapshot_blocked = self._waiting("snapshot", words, remedy)
 
-    def lost(self, words: str, now: float) -> None:
+    def lost(self, words: str) -> None:
         """Records are gone that were not read."""
-        self.trouble = Trouble("data loss", words, self._action("data loss"), now)
+        self.trouble = self._troubled("data loss", words)
         self._losses = [*self._losses, self.trouble][-_LOSSES:]
 
-    def failed(self, subject: str, words: str, now: float, remedy: str = "") -> None:
+    def failed(self, subject: str, words: str, remedy: str = "") -> None:
         """An attempt at a batch failed, and the batch waits."""
         self._counts["retries"] += 1
-        self.trouble = self._blocked = self._waiting(subject, words, now, remedy)
+        self.trouble = self.blocked = self._waiting(subject, words, remedy)
 
-    def _waiting(self, subject: str, words: str, now: float, remedy: str) -> Trouble:
-        return Trouble(subject, words, f"{remedy or self._action(subject)} {_CHECK}", now, remedy)
+    def _waiting(self, subject: str, words: str, remedy: str) -> Trouble:
+        return Trouble(subject, words, f"{remedy or self._action(subject)} {_CHECK}", time.time(), remedy)
 
-    @property
-    def blocked(self) -> Trouble | None:
-        """What the batch that waits failed of."""
-        return self._blocked
+    def _troubled(self, subject: str, words: str) -> Trouble:
+        return Trouble(subject, words, self._action(subject), time.time())
 
-    @property
-    def waits(self) -> bool:
-        """Whether a batch waits."""
-        return self._blocked is not None
-
-    def unblocked(self) -> None:
-        """No batch waits any more."""
-        self._blocked = None
-
-    def wrote(self, done: Progress, now: float) -> None:
+    def wrote(self, done: Progress) -> None:
         """A batch was written."""
         summary = done.summary
         self._counts.update(
@@ -162,14 +153,14 @@ class Report:
             self._tables[name] = TableProgress(records, table.lag_seconds)
             self._refused.pop(name, None)
         self._refused.update(dict(summary.refused))
-        self._last = done, now
+        self._last = done, time.time()
         if summary.dead_letters:
             words = f"batch {done.batch}: {summary.dead_letters} records set aside{_why(summary)}"
-            self.trouble = Trouble("dead letters", words, self._action("dead letters"), now)
+            self.trouble = self._troubled("dead letters", words)
         elif summary.deferred:
             words = f"batch {done.batch}: {summary.deferred} changes deferred until the database accepts their table"
             words += _why(summary)
-            self.trouble = Trouble("deferred changes", words, self._action("deferred changes"), now)
+            self.trouble = self._troubled("deferred changes", words)
 
     def set_aside(self, letters: int) -> None:
         """Rows of a snapshot became dead letters."""
@@ -189,7 +180,7 @@ class Report:
         target = self.target
         return {
             "sink": {"name": target.name, "type": target.type, "location": target.location},
-            "blocked": _trouble_json(self._blocked),
+            "blocked": _trouble_json(self.blocked),
             "snapshot_blocked": _trouble_json(self.snapshot_blocked),
             "counts": dict(self._counts),
             "last_batch": None if self._last is None else _batch(*self._last),
