@@ -14,12 +14,11 @@ from tailrace_common.tracing.spans import TRACEPARENT
 from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Piece
-from tailrace_spark.job.counts import ends_of
 from tailrace_spark.job.parts import part_bytes, parts_of, with_values, without_large
 from tailrace_spark.shaping import Shape
 from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.snapshot.read_back import ReadBack
-from tailrace_spark.source.decode import pieces
+from tailrace_spark.source.decode import BY_OFFSET, pieces
 from tailrace_spark.source.kafka import read_some, with_head
 from tailrace_spark.source.table_updates import WholeUpdates, with_streams
 from tailrace_spark.streams.assign import assigned_here
@@ -27,7 +26,6 @@ from tailrace_spark.streams.lookup import StreamTable
 from tailrace_spark.tasks.updates import update_reading
 
 _REST_RECORDS: Final = 2_000
-_BY_OFFSET: Final = [(name, "ascending") for name in ("topic", "partition", "offset")]
 
 
 class BatchRecords:
@@ -83,9 +81,9 @@ class BatchRecords:
         capabilities, early = self._sink.capabilities, self._settings.stream.accept_early
         complete = self._with_values(records)
         if (reading := update_reading(capabilities, {})) is None:
-            ordered = complete.sort_by(_BY_OFFSET) if capabilities.ordered else complete
+            ordered = complete.sort_by(BY_OFFSET) if capabilities.ordered else complete
             return partial(self._shaped, self._completed(partial(pieces, ordered, self._schemas, early=early)))
-        by_offset = complete.sort_by(_BY_OFFSET)
+        by_offset = complete.sort_by(BY_OFFSET)
 
         def decoded(batch: Any) -> Iterator[Piece]:
             for piece in pieces(batch, self._schemas, early=early):
@@ -93,12 +91,12 @@ class BatchRecords:
 
         def read_on(partition: KafkaPartition, offset: int) -> tuple[Iterable[Piece], int | None]:
             heads = with_head(read_some(self._spark, self._settings, partition, offset, _REST_RECORDS))
-            rest = self.collect(heads, table, _REST_RECORDS).sort_by(_BY_OFFSET)
+            rest = self.collect(heads, table, _REST_RECORDS).sort_by(BY_OFFSET)
             first = self._with_values(self.parts(rest)[0])
             unread = rest.num_rows == _REST_RECORDS or first.num_rows < rest.num_rows
             return decoded(first), first.column("offset")[-1].as_py() + 1 if unread else None
 
-        updates = WholeUpdates(partial(decoded, by_offset), ends_of(by_offset), read_on)
+        updates = WholeUpdates(partial(decoded, by_offset), _ends_of(by_offset), read_on)
         return lambda: reading.finished(updates)
 
     def _completed(self, read: Callable[[], Iterable[Piece]]) -> Callable[[], Iterable[Piece]]:
@@ -111,3 +109,9 @@ class BatchRecords:
 
     def _shaped(self, read: Callable[[], Iterable[Piece]]) -> Iterable[Piece]:
         return read() if self._shape is None else self._shape.shaped(read())
+
+
+def _ends_of(records: Any) -> dict[KafkaPartition, int]:
+    """The offset behind each partition's last record."""
+    last = records.group_by(["topic", "partition"]).aggregate([("offset", "max")])
+    return {(row["topic"], row["partition"]): row["offset_max"] + 1 for row in last.to_pylist()}

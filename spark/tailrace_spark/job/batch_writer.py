@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -16,9 +16,8 @@ from pyspark.sql import DataFrame
 from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.batch.micro_batch import partition_counts
 from tailrace_spark.job.batch_records import BatchRecords
-from tailrace_spark.job.counts import marks_of
 from tailrace_spark.job.endings import StoppedError
-from tailrace_spark.job.execution import ExecutionChoice
+from tailrace_spark.job.execution import Execution, ExecutionChoice
 from tailrace_spark.job.executor_shares import ExecutorShares
 from tailrace_spark.job.generation_log import BatchGenerations
 from tailrace_spark.job.loss_policy import LossPolicy
@@ -31,7 +30,8 @@ from tailrace_spark.job.topic_watch import TopicWatch
 from tailrace_spark.shaping import Shape
 from tailrace_spark.streams.lookup import StreamTable
 from tailrace_spark.tasks.job import TaskRunner
-from tailrace_spark.tasks.record_counts import tables_of, traces_of
+from tailrace_spark.tasks.outcome import RecordCounts
+from tailrace_spark.tasks.record_counts import counts_of
 
 log = logging.getLogger("tailrace_spark")
 
@@ -120,32 +120,15 @@ class BatchWriter:
         done = self._runner.on_executors(blocked.batch, plan.size, plan.end, shares, self._choice, until_done)
         if done is None:
             return None
-        summary, counts = done
-        return Progress(
-            batch=blocked.batch,
-            records=counts.records,
-            summary=summary,
-            marks=counts.marks,
-            tables=_progress_of(counts.tables),
-            left_out=counts.left_out,
-            execution="executors",
-            traces=counts.traces,
-        )
+        return _progress(blocked, *done, "executors")
 
     def _on_driver(self, blocked: Blockage, frame: DataFrame, limit: int, table: StreamTable) -> Progress:
         records = self._records.collect(frame, table, limit)
         if records.num_rows:
             self._retry.until_done(blocked, "schemas", self._records.schemas_now)
         summary = self._in_parts(blocked, records, table)
-        return Progress(
-            batch=blocked.batch,
-            records=records.num_rows,
-            summary=summary,
-            marks=marks_of(records.column("marks")),
-            tables=_progress_of(tables_of(records)),
-            left_out={} if self._shape is None else dict(self._shape.left_out),
-            traces=traces_of(records),
-        )
+        counts = replace(counts_of(records), left_out={} if self._shape is None else dict(self._shape.left_out))
+        return _progress(blocked, summary, counts, "driver")
 
     def _in_parts(self, blocked: Blockage, records: Any, table: StreamTable) -> Summary:
         """Write the records; those that are too many bytes for the driver part by part, in the order of their offsets.
@@ -180,7 +163,18 @@ class BatchWriter:
             return use_sink()
 
 
-def _progress_of(tables: Mapping[str, tuple[int, int]]) -> dict[str, TableProgress]:
-    """By table, of its number of records and the newest write time."""
+def _progress(blocked: Blockage, summary: Summary, counts: RecordCounts, execution: Execution) -> Progress:
     now = time.time()
-    return {name: TableProgress(records, max(0.0, now - newest / 1e6)) for name, (records, newest) in tables.items()}
+    return Progress(
+        batch=blocked.batch,
+        records=counts.records,
+        summary=summary,
+        marks=counts.marks,
+        tables={
+            name: TableProgress(records, max(0.0, now - newest / 1e6))
+            for name, (records, newest) in counts.tables.items()
+        },
+        left_out=counts.left_out,
+        execution=execution,
+        traces=counts.traces,
+    )

@@ -19,19 +19,9 @@ from tailrace_spark.sinks.writing import AGAIN, write_here
 from tailrace_spark.source.table_updates import OpenUpdate, with_streams
 from tailrace_spark.streams.assign import SNAPSHOT_MARK
 from tailrace_spark.streams.lookup import StreamTable
+from tailrace_spark.tasks.updates import RECORDS
 
 LETTERS_PER_BATCH: Final = 500
-_RECORDS: Final = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("value", pa.binary()),
-        ("generation", pa.int64()),
-        ("stream_id", pa.binary()),
-    ]
-)
-
 
 Fetch = Callable[[RecordId], bytes | None]
 """The value of the record at a place; None where there is none any more."""
@@ -163,14 +153,5 @@ def _letter_batches(box: LetterBox, per_batch: int = LETTERS_PER_BATCH) -> Itera
 
 def records_of(letters: Sequence[DeadLetter]) -> pa.Table:
     """The records that letters were made of, as tailrace_spark.source.decode has them, without streams."""
-    record_ids = [letter.record_id for letter in letters]
-    nulls = [None] * len(letters)
-    columns = [
-        [record_id.topic for record_id in record_ids],
-        [record_id.partition for record_id in record_ids],
-        [record_id.offset for record_id in record_ids],
-        [letter.message for letter in letters],
-        nulls,
-        nulls,
-    ]
-    return pa.table([pa.array(values, field.type) for values, field in zip(columns, _RECORDS, strict=True)], _RECORDS)
+    rows = [(*letter.record_id.key, letter.message) for letter in letters]
+    return pa.Table.from_pylist([dict(zip(RECORDS.names, row, strict=False)) for row in rows], schema=RECORDS)

@@ -22,12 +22,11 @@ from tailrace_spark.job.snapshot_reading import ReadRound
 from tailrace_spark.shaping import Shape
 from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.snapshot.stream_rows import RoundPosition, distinct_offsets
-from tailrace_spark.source.decode import pieces
+from tailrace_spark.source.decode import BY_OFFSET, pieces
 from tailrace_spark.streams.assign import assigned_here
 from tailrace_spark.streams.lookup import StreamTable
 from tailrace_spark.tasks.job import TaskRunner
 
-_BY_OFFSET: Final = [(name, "ascending") for name in ("topic", "partition", "offset")]
 # Chunks are shares of hashes, so some have a few records more than others.
 _FULL_CHUNK: Final = 0.8
 
@@ -108,7 +107,7 @@ class RoundWriter:
         first, width = written.position.first, written.position.end - written.position.first
         start, end = first + width * number // chunks, first + width * (number + 1) // chunks
         share = written.read.frame.where(f"offset >= {start} AND offset < {end}")
-        records = share.coalesce(self._spark.sparkContext.defaultParallelism).toArrow().sort_by(_BY_OFFSET)
+        records = share.coalesce(self._spark.sparkContext.defaultParallelism).toArrow().sort_by(BY_OFFSET)
         batches = list(distinct_offsets(records.to_batches()))
         return pa.Table.from_batches(batches, records.schema)
 

@@ -16,6 +16,7 @@ from tailrace_spark.source.copies import Copies
 
 PIECE_RECORDS: Final = 2_000
 PIECE_BYTES: Final = 16 * 1024 * 1024
+BY_OFFSET: Final = [(name, "ascending") for name in ("topic", "partition", "offset")]
 PIECE_COLUMNS: Final = ("topic", "partition", "offset", "value", "generation", "stream_id")
 
 

@@ -10,7 +10,7 @@ from tailrace_spark.batch.delivery import Piece
 from tailrace_spark.batch.row_image import Imaged, RowImage
 from tailrace_spark.rowstate.images import ImageOp
 from tailrace_spark.sinks.images.store import ImageStore
-from tailrace_spark.source.decode import pieces
+from tailrace_spark.source.decode import BY_OFFSET, pieces
 
 __all__ = ["ImageOp", "ImageStore", "Imaged", "RowImage", "imaged"]
 
@@ -26,5 +26,4 @@ def imaged(
     does, and KeyError for records without `value`, as of `changes(..., table=...)`. Raises SettingsError for changes
     that a crash may take back, unless `early` ones are accepted.
     """
-    order = [(name, "ascending") for name in ("topic", "partition", "offset")]
-    return store.imaged(pieces(records.sort_by(order), schemas, early=early))
+    return store.imaged(pieces(records.sort_by(BY_OFFSET), schemas, early=early))

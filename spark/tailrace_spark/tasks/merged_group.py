@@ -25,7 +25,7 @@ from tailrace_spark.rowstate.truncation import EVERYTHING
 from tailrace_spark.sinks.lake.row_changes import rows_of
 from tailrace_spark.sinks.lake.state import stored_partitions, stored_rows
 from tailrace_spark.sinks.lake.visible_rows import HIDDEN, LakeRowRenderer
-from tailrace_spark.source.decode import pieces
+from tailrace_spark.source.decode import BY_OFFSET, pieces
 from tailrace_spark.streams.worker_imports import begin_task
 
 STATE: Final = pa.schema(
@@ -38,7 +38,6 @@ ROW: Final = "row"
 PROBLEM: Final = "problem"
 
 _MICROS: Final = 1_000_000
-_ORDER: Final = [(name, "ascending") for name in ("topic", "partition", "offset")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +83,7 @@ def merge_group(work: GroupMerge, changes: Any, stored: Any) -> Any:
     renderer = _renderer(table)
     letters: list[DeadLetter] = []
     delivered: list[Delivered] = []
-    for piece in pieces(changes.sort_by(_ORDER), work.schemas, early=work.early):
+    for piece in pieces(changes.sort_by(BY_OFFSET), work.schemas, early=work.early):
         letters += piece.dead_letters
         delivered += [change for change in piece.changes if _is_of(table, change)]
     delivered = list(truncate_batch(decode_truncations(work.truncations), delivered, work.ring_delay).left)

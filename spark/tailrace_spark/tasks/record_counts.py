@@ -18,12 +18,11 @@ _LOW = np.uint64(0xFFFFFFFF)
 
 def counts_of(records: pa.Table) -> RecordCounts:
     """Of a pyarrow Table with the columns of tailrace_spark.streams.assign; what is no change has no table."""
-    marks = {
-        entry["values"]: entry["counts"]
-        for chunk in records.column("marks").chunks
-        for entry in chunk.flatten().value_counts().to_pylist()
-    }
-    return RecordCounts(records.num_rows, marks, tables_of(records))
+    marks: dict[str, int] = {}
+    for chunk in records.column("marks").chunks:
+        for entry in chunk.flatten().value_counts().to_pylist():
+            marks[entry["values"]] = marks.get(entry["values"], 0) + entry["counts"]
+    return RecordCounts(records.num_rows, marks, tables_of(records), traces=traces_of(records))
 
 
 def tables_of(records: pa.Table) -> dict[str, tuple[int, int]]:

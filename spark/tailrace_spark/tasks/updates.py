@@ -20,12 +20,13 @@ from tailrace_spark.source.table_updates import Updates, WriteTimes, with_stream
 from tailrace_spark.source.transactions import with_transactions
 from tailrace_spark.streams.lookup import StreamTable
 
-_RECORDS: Final = pa.schema(
+RECORDS: Final = pa.schema(
     [
         ("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("value", pa.binary()),
         ("generation", pa.int64()), ("stream_id", pa.binary()),
     ]
 )  # fmt: skip
+"""The columns of records that `source.decode` takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ class PartitionUpdates:
         """A piece of one record of the partition, as a batch has it."""
         topic, partition = self.partition
         row = {"topic": topic, "partition": partition, "offset": record.offset, "value": record.value}
-        [piece] = pieces(pa.Table.from_pylist([row], schema=_RECORDS), self.schemas, early=self.early)
+        [piece] = pieces(pa.Table.from_pylist([row], schema=RECORDS), self.schemas, early=self.early)
         return self._with_streams(piece)
 
     def _with_streams(self, piece: Piece) -> Piece:
