@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
+from tailrace_spark.jvm import execution_of
 from tailrace_spark.streams.assign import LATE_SQL
 
 PROCESSING: Final = "Processing new data"
@@ -24,9 +25,8 @@ def show_status(query: StreamingQuery | None, words: str) -> None:
     """
     if query is None:  # its first batch can be taken up before `start` has returned
         return
-    wrapper: Any = query._jsq  # noqa: SLF001 - no public call sets the status of a query
     try:
-        wrapper.streamingQuery().getLatestExecutionContext().updateStatusMessage(words)
+        execution_of(query).updateStatusMessage(words)
     except (Py4JError, TypeError):
         return
 

@@ -17,7 +17,6 @@ from typing import Any, Final, Self
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no types
 from pyspark import SparkConf, SparkContext
-from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from tailrace_common.cli.logs import logs_json
@@ -36,7 +35,7 @@ from tailrace_spark.job.spark_settings import (
     properties,
     shown,
 )
-from tailrace_spark.jvm import gateway, is_running, process
+from tailrace_spark.jvm import gateway, is_running, launch, process, started_with
 from tailrace_spark.sinks.worker_cache import close_idle
 
 log = logging.getLogger("tailrace_spark")
@@ -60,12 +59,12 @@ def spark_session(settings: Mapping[str, Scalar] | None = None, progress: Progre
         return SparkSession.builder.getOrCreate()
     options = {name: str(value) for name, value in (settings or {}).items()}
     submitted = _SUBMITTED in os.environ or gateway() is not None
-    java = gateway() or (launch_gateway() if submitted else _launched(options, progress))  # type: ignore[no-untyped-call]  # it has no types
-    conf = SparkConf(_jvm=java.jvm)  # with all that the Java was started with
-    started_with = dict(conf.getAll())
-    if submitted and (names := overruled(options, started_with)):
+    java = gateway() or (launch() if submitted else _launched(options, progress))
+    conf = started_with(java)
+    started = dict(conf.getAll())
+    if submitted and (names := overruled(options, started)):
         log.warning("spark-submit has set %s: its value in [stream.spark] is ignored", ", ".join(names))
-    settled = {**options, **started_with} if submitted else {**started_with, **options}
+    settled = {**options, **started} if submitted else {**started, **options}
     conf.setAll([*{**settled, **filled(settled)}.items()])
     # PySpark reads the executors' Python from the environment alone, unless spark-submit starts it.
     python = settled.get(PYTHON) or os.environ.get("PYSPARK_PYTHON") or sys.executable
@@ -95,7 +94,6 @@ def _launched(options: Mapping[str, str], progress: Progress | None) -> Any:
         option = f"-Dlog4j2.configurationFile={configuration.as_uri()}"
         environment["SPARK_SUBMIT_OPTS"] = f"{option} {os.environ.get('SPARK_SUBMIT_OPTS', '')}".strip()
     conf = SparkConf(loadDefaults=False).setAll([*shown({**options, **added}).items()])
-    process_options: dict[str, Any] = {"start_new_session": True}
     json_lines = logs_json()
     # Who has configured Java's log, or reads its stack traces, has all lines as they are.
     ours = json_lines or configuration is not None
@@ -103,7 +101,7 @@ def _launched(options: Mapping[str, str], progress: Progress | None) -> Any:
         _environment(**environment),
         logged_stderr(sys.stderr, json_lines=json_lines) if ours else nullcontext() as stderr,
     ):
-        return launch_gateway(conf, {**process_options, "stderr": stderr})  # type: ignore[no-untyped-call]  # it has no types
+        return launch(conf, {"start_new_session": True, "stderr": stderr})
 
 
 def _defaults_file(environ: Mapping[str, str]) -> dict[str, str]:
