@@ -40,7 +40,7 @@ from tailrace_spark.rowstate.images import Images
 from tailrace_spark.rowstate.partition import Partition, deletions_of
 from tailrace_spark.rowstate.paths import path_key
 from tailrace_spark.rowstate.plain import plain_merge, plain_newest, plain_state, plain_time
-from tailrace_spark.rowstate.purging import deletes_from, purge, purge_partition, seconds
+from tailrace_spark.rowstate.purging import deletes_from, purge, seconds
 from tailrace_spark.rowstate.row import RowState, merge, state_of
 from tailrace_spark.rowstate.truncation import EVERYTHING, TruncationState, absorb, change_time, truncation_of
 from tailrace_spark.rowstate.visible import VisibleColumns, visible
@@ -229,7 +229,6 @@ def _merged_batches(table: Table, batches: Sequence[Sequence[Delivered]], all_ro
     partitions = store.partitions()
     for partition in partitions.values():
         deletions = partition.deletions
-        results += [purge_partition(deletions, horizon) for horizon in WORDS[::6]]
         results += [covering(deletions, clustering) for clustering in partition.rows]
     erased = [erase_partitions(renderer, store.partitions(), deletion, 10) for deletion in (EVERYTHING, Deletion(3, 1))]
     return results, [(left, result) for left, result in erased]

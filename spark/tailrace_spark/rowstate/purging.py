@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from tailrace_spark.rowstate.cells import CellState
-from tailrace_spark.rowstate.deletions import PartitionState
 from tailrace_spark.rowstate.row import ColumnState, RowState
 
 _MICROS: Final = 1_000_000
@@ -67,19 +66,6 @@ def deletes_from(state: RowState) -> int | None:
 def seconds(written: int) -> int:
     """A write time in microseconds, rounded up to a whole second."""
     return -(-written // _MICROS)
-
-
-def purge_partition(partition: PartitionState, horizon: int) -> tuple[PartitionState, int | None]:
-    """The partition without its deletions written up to `horizon`, and the largest write time of them, as `purge`."""
-    purged_times = [
-        candidate.deletion.written for candidate in partition.ranges if candidate.deletion.written <= horizon
-    ]
-    remaining = tuple([candidate for candidate in partition.ranges if candidate.deletion.written > horizon])
-    deletion, assignment = partition.deletion, partition.assignment
-    if deletion is not None and deletion.written <= horizon:
-        purged_times.append(deletion.written)
-        deletion = assignment = None
-    return (PartitionState(deletion, remaining, assignment), max(purged_times)) if purged_times else (partition, None)
 
 
 def _purge_column(column: ColumnState, horizon: int, purged: list[int]) -> None:

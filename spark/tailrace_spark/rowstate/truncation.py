@@ -94,9 +94,6 @@ class TruncationState:
         return None
 
 
-NO_TRUNCATION: Final = TruncationState()
-
-
 def absorb(
     state: TruncationState, truncations: Iterable[Truncation], ring_delay: float
 ) -> tuple[TruncationState, Deletion | None]:

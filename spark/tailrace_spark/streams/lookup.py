@@ -43,14 +43,6 @@ class AssignmentColumns:
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(self.streams))]
         return pa.Array.from_buffers(pa.binary(), len(self.streams), buffers)
 
-    def mark_column(self) -> pa.Array:
-        """The marks as an Arrow list of strings, empty for most."""
-        marked = self.marks[self.marks != 0]
-        offsets = np.zeros(len(self.marks) + 1, dtype=np.int32)
-        np.cumsum(self.marks != 0, out=offsets[1:])
-        names = pa.DictionaryArray.from_arrays(pa.array(marked), pa.array([str(mark or "") for mark in MARKS]))
-        return pa.ListArray.from_arrays(pa.array(offsets), names.cast(pa.string()))
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RangeEnds:

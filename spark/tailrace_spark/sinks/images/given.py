@@ -9,15 +9,13 @@ from typing import Final
 import sqlalchemy as sa
 
 from tailrace_schemas.topics import KafkaPartition
-from tailrace_spark.batch.delivery import Delivered
+from tailrace_spark.batch.delivery import Delivered, RecordKey
 from tailrace_spark.batch.row_image import RowImage, RowImages, images_of_text, images_text
 from tailrace_spark.sinks.images.state import IMAGES
 from tailrace_spark.sinks.state_store.bulk import insert
 from tailrace_spark.sinks.state_store.dialects import MYSQL, MYSQL_TABLE, STATE_BYTES
 
-RecordPosition = tuple[str, int, int]
-"""Topic, partition, offset."""
-Given = Mapping[RecordPosition, tuple[RowImages, tuple[RowImage, ...]]]
+Given = Mapping[RecordKey, tuple[RowImages, tuple[RowImage, ...]]]
 """By position in Kafka: the images of a change, and those of what had expired when it came."""
 
 LONGEST_STREAM: Final = 100
@@ -36,20 +34,14 @@ GIVEN: Final = sa.Table(
 _COLUMNS: Final = tuple(column.name for column in GIVEN.columns)
 
 
-def record_position(delivered: Delivered) -> RecordPosition:
-    """Where a change was read."""
-    record_id = delivered.record_id
-    return record_id.topic, record_id.partition, record_id.offset
-
-
 def given_before(
     connection: sa.Connection, stream: str, changes: Sequence[Delivered], seen_partitions: set[KafkaPartition]
-) -> dict[RecordPosition, tuple[RowImages, tuple[RowImage, ...]]]:
+) -> dict[RecordKey, tuple[RowImages, tuple[RowImage, ...]]]:
     """The images that these changes have had; they come by topic, partition and offset.
 
     Those of before this batch are forgotten, for each partition that is not among those `seen_partitions` in it.
     """
-    images: dict[RecordPosition, tuple[RowImages, tuple[RowImage, ...]]] = {}
+    images: dict[RecordKey, tuple[RowImages, tuple[RowImage, ...]]] = {}
     c = GIVEN.c
     for (topic, partition), some in groupby(changes, key=lambda change: change.record_id.key[:2]):
         offsets = [delivered.record_id.offset for delivered in some]

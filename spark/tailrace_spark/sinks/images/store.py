@@ -32,7 +32,7 @@ from tailrace_spark.merge.purge_horizon import late
 from tailrace_spark.merge.row_filter import RowFilters, filter_of
 from tailrace_spark.merge.table_record import TableRecord, decode_record, define, encode_record
 from tailrace_spark.rowstate.truncation import EVERYTHING, absorb, truncation_of
-from tailrace_spark.sinks.images.given import LONGEST_STREAM, STREAM_NAME, given_before, keep_given, record_position
+from tailrace_spark.sinks.images.given import LONGEST_STREAM, STREAM_NAME, given_before, keep_given
 from tailrace_spark.sinks.images.state import IMAGES, STATE, ScopeState, too_long
 from tailrace_spark.sinks.protocol import HereOnlyError
 from tailrace_spark.sinks.shown_rows import rows_matching
@@ -243,7 +243,7 @@ class ImageStore:
         letters: list[DeadLetter] = []
         shapes: dict[UUID, Table] = {}
         for table_id, some in group_by_table(changes).items():
-            fresh = [delivered for delivered in some if record_position(delivered) not in former]
+            fresh = [delivered for delivered in some if delivered.record_id.key not in former]
             try:
                 with connection.begin_nested():
                     table, images, expired_images = self._table_images(connection, some, fresh)
@@ -257,12 +257,12 @@ class ImageStore:
             shapes[table_id] = table
             new_images.update(images)
             if expired_images:
-                expired[record_position(fresh[0])] = expired_images
+                expired[fresh[0].record_id.key] = expired_images
         given_now = {record_key: (images, expired.get(record_key, ())) for record_key, images in new_images.items()}
         keep_given(connection, self._stream, given_now)
         former |= given_now
         imaged = [
-            replace(delivered, images=Imaged(shapes[delivered.change.table.id], *former[record_position(delivered)]))
+            replace(delivered, images=Imaged(shapes[delivered.change.table.id], *former[delivered.record_id.key]))
             for delivered in changes
             if delivered.change.table.id in shapes
         ]
@@ -327,22 +327,22 @@ class ImageStore:
         for truncation, some in groupby(changes, key=lambda delivered: delivered.change.op is Op.TRUNCATE):
             if truncation:
                 for delivered in some:
-                    images[record_position(delivered)] = self._truncate(connection, table, delivered.change, now)
+                    images[delivered.record_id.key] = self._truncate(connection, table, delivered.change, now)
                 continue
             together = list(some)
-            images.update({record_position(delivered): None for delivered in together})
+            images.update({delivered.record_id.key: None for delivered in together})
             purged_to = self._purges.purged_to(connection, table.id)
             merged = []
             for delivered in together:
                 if table.truncations.known.covers(delivered.change, self._ring_delay):
-                    images[record_position(delivered)] = ()
+                    images[delivered.record_id.key] = ()
                 elif not _untold(delivered.change, purged_to):
                     merged.append(delivered)
             loaded = table.state.load(connection, [delivered.change for delivered in merged])
             for delivered in merged:
                 if delivered.change.key is not None:
                     partition = loaded.partitions[delivered.change.key]
-                    images[record_position(delivered)] = table.maker.of(partition, delivered.change, now)
+                    images[delivered.record_id.key] = table.maker.of(partition, delivered.change, now)
             table.state.save(connection, loaded, now)
         return images
 

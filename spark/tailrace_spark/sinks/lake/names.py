@@ -15,7 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from tailrace_common.sections.template import fit
-from tailrace_schemas.avro.names import BOUND_FIELDS, avro_name, cql_name
+from tailrace_schemas.avro.names import BOUND_FIELDS, cql_name
 
 Names = Mapping[str, Any]
 """The fields of a struct by name, and likewise those of what is in them, also in lists; of all else nothing."""
@@ -50,11 +50,6 @@ def shown(schema: Any, existing: Names, fixed: Sequence[str]) -> Any:
     return distinct(schema, existing, fixed, _LONGEST)
 
 
-def source_names(schema: Any) -> Any:
-    """A pyarrow Schema of a history with the names that records have, as Avro writes those of the source."""
-    return pa.schema([pa.field(avro_name(cql_name(field.name)), _source_type(field.type)) for field in schema])
-
-
 def _distinct(fields: Sequence[Any], existing: Names, fixed: int, longest: int | None = None) -> list[Any]:
     own_names = {field.name for field in fields[len(fields) - fixed :]}
     used_names = {name.lower() for name in (*existing, *own_names)}
@@ -87,12 +82,6 @@ def _distinct_type(of: Any, existing: Names) -> Any:
     fields = list(of)
     bound = tuple(field.name for field in fields[-len(BOUND_FIELDS) :]) == BOUND_FIELDS
     return pa.struct(_distinct(fields, existing, len(BOUND_FIELDS) if bound else 0))
-
-
-def _source_type(of: Any) -> Any:
-    if pa.types.is_struct(of):
-        return pa.struct(list(source_names(of)))
-    return pa.list_(_source_type(of.value_type)) if pa.types.is_list(of) else of
 
 
 def _inner_names(of: Any) -> Names:

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from tailrace_schemas.change import Change, Deletion, Marker
 from tailrace_schemas.streams import Assignment
 from tailrace_spark.rowstate.cells import CellState
-from tailrace_spark.rowstate.deletions import PartitionState, RangeDeletion
-from tailrace_spark.rowstate.purging import deletes_from, purge, purge_partition
+from tailrace_spark.rowstate.purging import deletes_from, purge
 from tailrace_spark.rowstate.row import ColumnState, RowState, merge, state_of
 from tailrace_spark.rowstate.visible import visible
 from tests.unit.spark.changes import OF_ANY_BYTES, row_changes
@@ -85,11 +84,3 @@ def test_counters_stay_gone(known: list[Change], horizon: int) -> None:
     before = visible(state, counters.COUNTERS)
     purge(state, horizon)
     assert visible(state, counters.COUNTERS) == before
-
-
-def test_partitions() -> None:
-    old, new = RangeDeletion(b"a", b"b", Deletion(5, 0)), RangeDeletion(b"c", None, Deletion(9, 0))
-    partition = PartitionState(Deletion(3, 0), (old, new), Assignment(1, bytes(16)))
-    assert purge_partition(partition, 2) == (partition, None)
-    assert purge_partition(partition, 5) == (PartitionState(None, (new,)), 5)
-    assert purge_partition(partition, 9) == (PartitionState(), 9)

@@ -28,11 +28,11 @@ from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.delta.store import DeltaStore
 from tailrace_spark.sinks.lake.history import HistoryLimits, LakeHistory
 from tailrace_spark.sinks.lake.history_table import Route, rows_of
-from tailrace_spark.sinks.lake.records import change_records
 from tailrace_spark.sinks.lake.store import LakeStore
 from tailrace_spark.sinks.writing import write_here
 from tests.properties import examples
 from tests.support.every_type import COLUMNS, TABLE, row_changes
+from tests.support.history_records import change_records
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.arrow.whole_changes import (
     NAN,
@@ -163,7 +163,7 @@ def test_large_values_end_a_group_sooner() -> None:
 
 
 class _Counting:
-    """A store that counts the rows of each record batch of its commits."""
+    """A store that counts the rows of each record batch that it stages."""
 
     def __init__(self, store: DeltaStore) -> None:
         self._store = store

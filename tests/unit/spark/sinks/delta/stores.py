@@ -17,13 +17,13 @@ from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.delta.store import PATIENCE, DeltaStore
 from tailrace_spark.sinks.lake.current import LakeCurrent
 from tailrace_spark.sinks.lake.history import HISTORY_LIMITS, HistoryLimits, LakeHistory, history_sink
-from tailrace_spark.sinks.lake.records import change_records
 from tailrace_spark.sinks.lake.state import StateTable
 from tailrace_spark.sinks.lake.state_reader import WORTH_A_PART
 from tailrace_spark.sinks.lake.store import LakeStore, LakeTable
 from tailrace_spark.sinks.lake.visible_rows import HIDDEN
 from tailrace_spark.sinks.protocol import Sink, SweepingSink
 from tests import s3
+from tests.support.history_records import change_records
 from tests.support.letters import MemoryLetters
 from tests.unit.spark.sinks.in_tasks import InTasks, LogInTasks
 from tests.unit.spark.sinks.merging_contract import Row, by_repr

@@ -15,10 +15,10 @@ from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
 from tailrace_spark.sinks.iceberg.store import IcebergStore
 from tailrace_spark.sinks.lake.current import LakeCurrent
 from tailrace_spark.sinks.lake.history import LakeHistory, history_sink
-from tailrace_spark.sinks.lake.records import change_records
 from tailrace_spark.sinks.lake.store import LakeStore
 from tailrace_spark.sinks.lake.visible_rows import HIDDEN
 from tailrace_spark.sinks.protocol import Sink, SweepingSink
+from tests.support.history_records import change_records
 from tests.support.letters import MemoryLetters
 from tests.unit.spark.sinks.delta.stores import Dying, Following, whose
 from tests.unit.spark.sinks.in_tasks import InTasks, LogInTasks

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from tailrace_schemas.avro.names import avro_name, cql_name
 from tailrace_spark.sinks.arrow.relabel import relabelled
-from tailrace_spark.sinks.lake.names import distinct, names_of, source_names, spelled
+from tailrace_spark.sinks.lake.names import distinct, names_of, spelled
+from tests.support.history_records import source_names
 
 names = st.lists(st.text("aAbB_x1 é", max_size=4), unique=True, max_size=6)
 

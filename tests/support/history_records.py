@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from tailrace_schemas.avro.names import avro_name, cql_name
 from tailrace_schemas.change_json import plain
 from tailrace_spark.sinks.arrow.relabel import relabelled_batch
 from tailrace_spark.sinks.arrow.types import DAY, conform
-from tailrace_spark.sinks.lake.names import source_names
 
 
 def change_records(table: str, rows: Any) -> Iterator[dict[str, Any]]:
@@ -29,6 +29,11 @@ def change_records(table: str, rows: Any) -> Iterator[dict[str, Any]]:
             yield {"table": table, **{name: plain(value) for name, value in {**row, "columns": columns}.items()}}
 
 
+def source_names(schema: Any) -> Any:
+    """A pyarrow Schema of a history with the names that records have, as Avro writes those of the source."""
+    return pa.schema([pa.field(avro_name(cql_name(field.name)), _source_type(field.type)) for field in schema])
+
+
 def _whole(batch: Any) -> Any:
     """The batch without slices."""
     return pa.RecordBatch.from_arrays([pa.concat_arrays([array]) for array in batch.columns], schema=batch.schema)
@@ -44,6 +49,12 @@ def _converted(of: Any, convert: Any) -> Any:
     if pa.types.is_list(of) or pa.types.is_large_list(of) or pa.types.is_list_view(of):
         return pa.list_(_converted(of.value_type, convert))
     return convert(of)
+
+
+def _source_type(of: Any) -> Any:
+    if pa.types.is_struct(of):
+        return pa.struct(list(source_names(of)))
+    return pa.list_(_source_type(of.value_type)) if pa.types.is_list(of) else of
 
 
 def _same(of: Any) -> Any:
