@@ -14,7 +14,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from errno import ENAMETOOLONG
-from typing import Final
+from typing import Final, TypeVar
 from uuid import UUID
 
 from tailrace_common.secrets import redact
@@ -26,6 +26,8 @@ from tailrace_spark.sinks.letters import Letters
 from tailrace_spark.sinks.protocol import HereOnlyError
 
 log = logging.getLogger("tailrace_spark")
+
+_Item = TypeVar("_Item")
 
 REMEMBERED_SECONDS: Final = 60.0
 _LONGEST: Final = 500
@@ -101,6 +103,26 @@ def refusals_of(changes: Iterable[Delivered], letters: Sequence[DeadLetter]) -> 
 def letters_of(changes: Iterable[Delivered], reason: str) -> list[DeadLetter]:
     """A dead letter of each of these changes."""
     return [DeadLetter(delivered.record_id, reason, delivered.message) for delivered in changes]
+
+
+def in_halves(
+    items: Sequence[_Item], write: Callable[[Sequence[_Item]], None], refuse: Callable[[_Item, BaseException], None]
+) -> list[_Item]:
+    """Those that are written. Where some are refused, halves of them are written, until each that is stands alone."""
+    if not items:
+        return []
+    try:
+        write(items)
+    except BaseException as error:
+        if not is_of_table(error):
+            raise
+        if len(items) == 1:
+            refuse(items[0], error)
+            return []
+    else:
+        return list(items)
+    middle = len(items) // 2
+    return in_halves(items[:middle], write, refuse) + in_halves(items[middle:], write, refuse)
 
 
 def written_by_table(

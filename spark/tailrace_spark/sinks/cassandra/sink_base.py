@@ -19,13 +19,14 @@ from math import inf
 from typing import Any, Final, Generic, Protocol, TypeVar
 from uuid import UUID
 
-from tailrace_schemas.errors import UnsupportedError
+from tailrace_schemas.errors import ServiceError, UnsupportedError
 from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_to_json
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Summary
 from tailrace_spark.batch.micro_batch import CommitMessage, MicroBatch
 from tailrace_spark.sinks.cassandra.cluster import CassandraStore, RefusedError
+from tailrace_spark.sinks.cassandra.settings import keyspace_name
 from tailrace_spark.sinks.cassandra.store import Store
 from tailrace_spark.sinks.letters import Letters
 from tailrace_spark.sinks.protocol import (
@@ -37,7 +38,7 @@ from tailrace_spark.sinks.protocol import (
     here,
     nothing_needed,
 )
-from tailrace_spark.sinks.table_faults import is_of_table, reason_of
+from tailrace_spark.sinks.table_faults import in_halves, is_of_table, reason_of
 from tailrace_spark.sinks.worker_cache import WorkerCache
 
 _Target = TypeVar("_Target")
@@ -50,6 +51,10 @@ UNSUPPORTED_SECONDS: Final = 60.0
 """What a cluster could not hold is looked at again after so long: somebody may have changed it there."""
 
 log = logging.getLogger("tailrace_spark")
+
+
+class NoKeyspaceError(ServiceError):
+    """The keyspace of a table there does not exist: its changes wait until somebody makes it."""
 
 
 class Targets(Generic[_Target]):
@@ -98,26 +103,6 @@ def digest_of(table: Table) -> str:
     return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def taken(
-    items: Sequence[_Item], write: Callable[[Sequence[_Item]], None], refuse: Callable[[_Item, str], None]
-) -> list[_Item]:
-    """Those that the cluster takes: they are written in halves until it is known which ones it refuses, and why."""
-    if not items:
-        return []
-    try:
-        write(items)
-    except BaseException as error:
-        if not is_of_table(error):
-            raise
-        if len(items) == 1:
-            refuse(items[0], f"Cassandra refuses it: {error if isinstance(error, RefusedError) else reason_of(error)}")
-            return []
-    else:
-        return list(items)
-    middle = len(items) // 2
-    return taken(items[:middle], write, refuse) + taken(items[middle:], write, refuse)
-
-
 class WorkerStore(CassandraStore):
     """A worker process's connection to a cluster."""
 
@@ -156,9 +141,10 @@ class CassandraSink(ABC):
 
     _targets: Targets[Any]
 
-    def __init__(self, store: Store, letters: Letters, opener: Opener | None = None) -> None:
-        """With an `opener` executors write too."""
+    def __init__(self, store: Store, keyspace: str, letters: Letters, opener: Opener | None = None) -> None:
+        """`keyspace`: the template of those there. With an `opener` executors write too."""
         self._cluster = store
+        self._keyspace = keyspace
         self._letters = letters
         self._opener = opener
         self._shares = False  # of others, which the driver may make tables ready for again
@@ -221,10 +207,45 @@ class CassandraSink(ABC):
                     self._forget()
                     return
 
-    def _require_accepted(self, table: Table) -> None:
-        """Raises UnsupportedError for a definition of which the plan says so."""
+    def _made(self, table: Table, name: str, make: Callable[[], _Target]) -> _Target:
+        """What `make` makes for a definition, or alters, under a name there.
+
+        Raises UnsupportedError where the plan or the cluster refuses that, NoKeyspaceError where the keyspace lacks.
+        """
         if self._refused and (reason := self._refused.get(digest_of(table))) is not None:
             raise UnsupportedError(reason)
+        try:
+            with suppress(RefusedError):  # another stream may have made or altered it meanwhile
+                return make()
+            return make()
+        except RefusedError as error:
+            if not self._cluster.has_keyspace(self._keyspace_of(table.keyspace)):
+                raise NoKeyspaceError(
+                    f"table {name}: {error}; the keyspace must exist, and this role may make and alter tables in it"
+                ) from error
+            raise UnsupportedError(
+                f"{name}: Cassandra refuses to make or widen it as {table} is: {error}; change it there"
+            ) from error
+
+    def _applied(
+        self,
+        items: Sequence[_Item],
+        apply: Callable[[Sequence[_Item]], None],
+        again: Callable[[], Sequence[_Item]],
+        refuse: Callable[[_Item, str], None],
+    ) -> Sequence[_Item]:
+        """Those that are written. Where some are refused, they are made `again`: somebody may have dropped a table."""
+        try:
+            apply(items)
+        except BaseException as error:
+            if not is_of_table(error):
+                raise
+            self._forget()
+            return in_halves(again(), apply, lambda item, why: refuse(item, f"Cassandra refuses it: {_words(why)}"))
+        return items
+
+    def _keyspace_of(self, keyspace: str) -> str:
+        return keyspace_name(self._keyspace, keyspace)
 
     def _make_ready(self, announced: int, table: Table) -> None:
         """Make what a definition needs, announced at this offset of `.schemas`; raises as `Targets.of`."""
@@ -247,6 +268,10 @@ class CassandraSink(ABC):
         """What the cluster has may have changed."""
         self._targets.forget()
         self._ids.clear()
+
+
+def _words(error: BaseException) -> str:
+    return str(error) if isinstance(error, RefusedError) else reason_of(error)
 
 
 def _open(opener: Opener) -> CassandraSink:

@@ -5,19 +5,18 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 from uuid import UUID
 
 from tailrace_schemas.cql.types import CqlType, quote_identifier
-from tailrace_schemas.errors import ServiceError, SettingsError, UnsupportedError
+from tailrace_schemas.errors import SettingsError, UnsupportedError
 from tailrace_schemas.table import ColumnKind, Table
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Summary
-from tailrace_spark.sinks.cassandra.cluster import KeyColumn, RefusedError
+from tailrace_spark.sinks.cassandra.cluster import KeyColumn
 from tailrace_spark.sinks.cassandra.cql import Mutation, Writes, check_writable, target_type
-from tailrace_spark.sinks.cassandra.settings import CassandraSinkSettings, keyspace_name
-from tailrace_spark.sinks.cassandra.sink_base import CassandraSink, TargetName, Targets, WorkerStore, taken
+from tailrace_spark.sinks.cassandra.settings import CassandraSinkSettings
+from tailrace_spark.sinks.cassandra.sink_base import CassandraSink, TargetName, Targets, WorkerStore
 from tailrace_spark.sinks.cassandra.store import Store
 from tailrace_spark.sinks.cassandra.user_types import make_types
 from tailrace_spark.sinks.letters import LOGGED, Letters
@@ -30,8 +29,6 @@ _FOLLOWS: Final = "follows the table "
 
 class TableStore(Store, Protocol):
     """What the sink asks of a cluster besides."""
-
-    def has_keyspace(self, keyspace: str) -> bool: ...
 
     def static(self, keyspace: str, table: str) -> frozenset[str]: ...
 
@@ -62,9 +59,8 @@ class CassandraTablesSink(CassandraSink):
     ) -> None:  # fmt: skip
         """`lists`: lists that are not frozen are maps there. `largest`: bytes of a change
         that the cluster takes. `clock`: seconds since 1970. With an `opener` tasks write too."""
-        super().__init__(store, letters, opener)
+        super().__init__(store, keyspace, letters, opener)
         self._store = store
-        self._keyspace = keyspace
         self._lists = lists
         self._largest = largest
         self._clock = clock
@@ -72,28 +68,24 @@ class CassandraTablesSink(CassandraSink):
 
     def _piece(self, piece: Piece, letters: list[DeadLetter]) -> Summary:
         now = int(self._clock())
-        written = self._made(piece.changes, letters, now)
-        try:
-            self._apply(written)
-        except BaseException as error:
-            if not is_of_table(error):
-                raise
-            self._forget()  # somebody may have dropped a table, which is then made again
-            again = self._made([write.delivered for write in written], letters, now)
+        written = self._writes(piece.changes, letters, now)
 
-            def refuse(refused: _Written, words: str) -> None:
-                letters.append(DeadLetter(refused.delivered.record_id, words, refused.delivered.message))
+        def again() -> list[_Written]:
+            return self._writes([write.delivered for write in written], letters, now)
 
-            written = taken(again, self._apply, refuse)
+        def refuse(refused: _Written, words: str) -> None:
+            letters.append(DeadLetter(refused.delivered.record_id, words, refused.delivered.message))
+
+        applied = self._applied(written, self._apply, again, refuse)
         refused = letters[len(piece.dead_letters) :]
         return Summary(
             changes=len(piece.changes) - len(refused),
-            rows=len(written),
+            rows=len(applied),
             dead_letters=len(letters),
             refused=refusals_of(piece.changes, refused),
         )
 
-    def _made(self, changes: Iterable[Delivered], letters: list[DeadLetter], now: int) -> list[_Written]:
+    def _writes(self, changes: Iterable[Delivered], letters: list[DeadLetter], now: int) -> list[_Written]:
         writes: list[_Written] = []
         for delivered in changes:
             try:
@@ -114,27 +106,13 @@ class CassandraTablesSink(CassandraSink):
         self._store.apply(write.mutation for write in written)
 
     def _ready(self, table: Table) -> Writes:
-        """What writes a definition's changes; its table is made or widened first.
-
-        Raises UnsupportedError too where the cluster will not have the table, ServiceError where it lacks the keyspace.
-        """
-        self._require_accepted(table)
+        """What writes a definition's changes; its table is made or widened first. Raises as `_made`."""
         keyspace = self._keyspace_of(table.keyspace)
-        try:
-            with suppress(RefusedError):  # another stream may have made it meanwhile
-                return self._prepare(table, keyspace)
-            return self._prepare(table, keyspace)
-        except RefusedError as error:
-            name = f"{quote_identifier(keyspace)}.{quote_identifier(table.name)}"
-            if not self._store.has_keyspace(keyspace):
-                raise ServiceError(f"table {name}: {error}; the keyspace must exist") from error
-            raise UnsupportedError(
-                f"{name}: Cassandra refuses to make or widen it as {table} is: {error}; change it there"
-            ) from error
-
-    def _prepare(self, table: Table, keyspace: str) -> Writes:
-        check_writable(table, lists=self._lists)
         name = f"{quote_identifier(keyspace)}.{quote_identifier(table.name)}"
+        return self._made(table, name, lambda: self._prepare(table, keyspace, name))
+
+    def _prepare(self, table: Table, keyspace: str, name: str) -> Writes:
+        check_writable(table, lists=self._lists)
         types = {column.name: target_type(column.type) for column in (*table.key, *table.columns)}
         make_types(self._store, keyspace, types.values())
         existing = self._store.columns(keyspace, table.name)
@@ -157,9 +135,6 @@ class CassandraTablesSink(CassandraSink):
 
     def _target_name(self, table: Table) -> TargetName:
         return self._keyspace_of(table.keyspace), table.name
-
-    def _keyspace_of(self, keyspace: str) -> str:
-        return keyspace_name(self._keyspace, keyspace)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from tailrace_spark.sinks.files.settings import FilesSinkSettings
 from tailrace_spark.sinks.files.store import FileStore, answering
 from tailrace_spark.sinks.letters import LOGGED, Letters
 from tailrace_spark.sinks.protocol import HereOnlyError, Needed
-from tailrace_spark.sinks.table_faults import TableRefusedError, is_of_table, reason_of
+from tailrace_spark.sinks.table_faults import TableRefusedError, in_halves, is_of_table, reason_of
 
 log = logging.getLogger("tailrace_spark")
 
@@ -317,21 +317,18 @@ class FilesBatch(Batch):
         file.records += self._written(file, waiting) if waiting else 0
 
     def _written(self, file: _Open, records: Sequence[OutgoingRecord]) -> int:
-        """How many records a file's format takes; where it has no way to say one, halves, until that stands alone."""
-        try:
+        """How many records a file's format takes; those that there is no way to say are set aside."""
+
+        def write(some: Sequence[OutgoingRecord]) -> None:
             with answering(file.directory):
-                file.writer.write(records)
-        except BaseException as error:
-            if not is_of_table(error):
-                raise
-            if len(records) == 1:
-                [record] = records
-                letter = DeadLetter(record.record_id, reason_of(error), record.message, transaction=record.transaction)
-                self.set_aside(letter)
-                return 0
-            middle = len(records) // 2
-            return self._written(file, records[:middle]) + self._written(file, records[middle:])
-        return len(records)
+                file.writer.write(some)
+
+        def refuse(record: OutgoingRecord, error: BaseException) -> None:
+            self.set_aside(
+                DeadLetter(record.record_id, reason_of(error), record.message, transaction=record.transaction)
+            )
+
+        return len(in_halves(records, write, refuse))
 
     def commit(self) -> Summary:
         for key in list(self._open):

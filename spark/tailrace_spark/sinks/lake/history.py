@@ -37,7 +37,7 @@ from tailrace_spark.sinks.lake.staging import LakePlan, Staged, commit, noted, o
 from tailrace_spark.sinks.lake.store import LakeStore, LakeTable
 from tailrace_spark.sinks.letters import LOGGED, Letters
 from tailrace_spark.sinks.protocol import HereOnlyError, Needed
-from tailrace_spark.sinks.table_faults import Refusals, TableRefusedError, is_of_table, reason_of
+from tailrace_spark.sinks.table_faults import Refusals, TableRefusedError, in_halves, is_of_table, reason_of
 from tailrace_spark.sinks.worker_cache import WorkerCache
 
 log = logging.getLogger("tailrace_spark")
@@ -295,22 +295,12 @@ class HistoryBatch(Batch):
         self._add(writing, route, records)
 
     def _add(self, writing: HistoryTable, route: Route, records: Sequence[OutgoingRecord]) -> None:
-        """Put records into the spool; where there is no way to say one, halves of them, until that stands alone."""
-        if not records:
-            return
-        try:
-            rows = rows_of(route, records)
-        except BaseException as error:
-            if not is_of_table(error):
-                raise
-            if len(records) == 1:
-                self.set_aside(DeadLetter(records[0].record_id, reason_of(error), records[0].message))
-                return
-            middle = len(records) // 2
-            self._add(writing, route, records[:middle])
-            self._add(writing, route, records[middle:])
-        else:
-            writing.spool.add(rows)
+        """Put records into the spool; those that there is no way to say are set aside."""
+
+        def refuse(record: OutgoingRecord, error: BaseException) -> None:
+            self.set_aside(DeadLetter(record.record_id, reason_of(error), record.message))
+
+        in_halves(records, lambda some: writing.spool.add(rows_of(route, some)), refuse)
 
     def _writing(self, route: Route) -> HistoryTable:
         writing = self._routed.get(id(route))

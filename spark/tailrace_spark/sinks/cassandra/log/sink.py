@@ -6,9 +6,8 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from typing import Final
 
 from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError, UnsupportedError
@@ -32,15 +31,15 @@ from tailrace_spark.sinks.cassandra.log.layout import (
 from tailrace_spark.sinks.cassandra.log.rows import log_rows, write_times
 from tailrace_spark.sinks.cassandra.log.updates import Target, Update, batches_of, updates_of, was_streamed
 from tailrace_spark.sinks.cassandra.log.watermarks import Watermarks
-from tailrace_spark.sinks.cassandra.settings import LogTablesSinkSettings, keyspace_name
+from tailrace_spark.sinks.cassandra.settings import LogTablesSinkSettings
 from tailrace_spark.sinks.cassandra.sink_base import (
     CassandraSink,
     CassandraWriter,
+    NoKeyspaceError,
     Opener,
     TargetName,
     Targets,
     WorkerStore,
-    taken,
 )
 from tailrace_spark.sinks.cassandra.store import Store
 from tailrace_spark.sinks.cassandra.user_types import make_types
@@ -49,16 +48,6 @@ from tailrace_spark.sinks.protocol import Capabilities, HereOnlyError, Watermark
 from tailrace_spark.sinks.table_faults import is_of_table, letters_of, reason_of, refusals_of
 
 _LOG: Final = logging.getLogger("tailrace_spark")
-
-
-class LogStore(Store, Protocol):
-    """What the sink asks of a cluster besides."""
-
-    def has_keyspace(self, keyspace: str) -> bool: ...
-
-
-class NoKeyspaceError(ServiceError):
-    """The keyspace of a log table does not exist: its changes wait until somebody makes it."""
 
 
 class LogTablesSink(CassandraSink):
@@ -78,7 +67,7 @@ class LogTablesSink(CassandraSink):
     """
 
     def __init__(
-        self, store: LogStore, *, keyspace: str = "{keyspace}", ttl_seconds: int = 86_400,
+        self, store: Store, *, keyspace: str = "{keyspace}", ttl_seconds: int = 86_400,
         keep_dropped: bool = False, streamed: bool = True, lateness_ms: int = 30_000,
         clock: Callable[[], float] = time.monotonic, opener: Opener | None = None, makes_tables: bool = True,
         letters: Letters = LOGGED,
@@ -87,9 +76,8 @@ class LogTablesSink(CassandraSink):
         `keep_dropped`: log tables keep the columns that their tables drop; `streamed`: data that nodes streamed and
         logged once more are written too. `lateness_ms` is as WatermarkedSink says.
         With an `opener` tasks write too; their own sinks make no tables."""
-        super().__init__(store, letters, opener)
+        super().__init__(store, keyspace, letters, opener)
         self._store = store
-        self._keyspace = keyspace
         self._ttl = ttl_seconds
         self._keep_dropped = keep_dropped
         self._streamed = streamed
@@ -184,21 +172,17 @@ class LogTablesSink(CassandraSink):
     def _piece(self, piece: Piece, letters: list[DeadLetter]) -> Summary:
         chosen = (update for update in updates_of(piece.changes) if self._streamed or not was_streamed(update))
         updates = [self._update(changes, letters) for changes in chosen]
-        try:
-            self._apply(updates)
-        except BaseException as error:
-            if not is_of_table(error):
-                raise
-            self._forget()  # somebody may have dropped a log table, which is then made again
-            again = [self._update(update.changes, letters) for update in updates if update.target is not None]
 
-            def refuse(refused: Update, words: str) -> None:
-                letters.extend(letters_of(refused.changes, words))
+        def again() -> list[Update]:
+            return [self._update(update.changes, letters) for update in updates if update.target is not None]
 
-            updates = taken(again, self._apply, refuse)
-        changes = sum(len(update.changes) for update in updates if update.target is not None)
+        def refuse(refused: Update, words: str) -> None:
+            letters.extend(letters_of(refused.changes, words))
+
+        applied = self._applied(updates, self._apply, again, refuse)
+        changes = sum(len(update.changes) for update in applied if update.target is not None)
         why = refusals_of(piece.changes, letters[len(piece.dead_letters) :])
-        return Summary(changes, sum(len(update.rows) for update in updates), len(letters), refused=why)
+        return Summary(changes, sum(len(update.rows) for update in applied), len(letters), refused=why)
 
     def _update(self, changes: tuple[Delivered, ...], letters: list[DeadLetter]) -> Update:
         try:
@@ -215,27 +199,14 @@ class LogTablesSink(CassandraSink):
         self._store.write(batches_of(updates, self._ttl))
 
     def _prepare(self, table: Table) -> Target:
-        """What writes a definition's changes; its log table is made or altered first where needed.
-
-        Raises UnsupportedError where there can be none, NoKeyspaceError where its keyspace does not exist.
-        """
-        self._require_accepted(table)
+        """What writes a definition's changes; its log table is made or altered first. Raises as `_made`."""
         definition = self._known.get(str(table), (0, table))[1]
         log = log_table(definition, self._keyspace_of(table.keyspace))
         own_log = log if definition is table else log_table(table, log.keyspace)
         if self._keep_dropped:
             former = {name: cql_type for name, cql_type in own_log.columns.items() if name not in _key_names(own_log)}
             log = replace(log, columns={**former, **log.columns})
-        try:
-            with suppress(RefusedError):  # another stream may have made or altered it meanwhile
-                return self._altered(log, own_log)
-            return self._altered(log, own_log)
-        except RefusedError as error:
-            if not self._store.has_keyspace(log.keyspace):
-                raise NoKeyspaceError(
-                    f"log table {log}: {error}; the keyspace must exist, and this role may make and alter tables in it"
-                ) from error
-            raise UnsupportedError(f"log table {log}: Cassandra refuses to make or alter it: {error}") from error
+        return self._made(table, str(log), lambda: self._altered(log, own_log))
 
     def _altered(self, log: LogTable, own: LogTable) -> Target:
         """Bring a log table to the columns of `log`; what then writes the changes of `own`, an older definition or the
@@ -280,9 +251,6 @@ class LogTablesSink(CassandraSink):
         super()._forget()
         self._watermarks.look_again()
 
-    def _keyspace_of(self, keyspace: str) -> str:
-        return keyspace_name(self._keyspace, keyspace)
-
 
 @dataclass(frozen=True, slots=True)
 class LogOpener:
@@ -296,7 +264,7 @@ class LogOpener:
         """As Opener says."""
         return self.sink(WorkerStore(self.settings, f"sink.{self.name}"), makes_tables=False)
 
-    def sink(self, store: LogStore, opener: Opener | None = None, *, makes_tables: bool = True) -> LogTablesSink:
+    def sink(self, store: Store, opener: Opener | None = None, *, makes_tables: bool = True) -> LogTablesSink:
         """One by these settings; with an `opener` the driver's."""
         settings = self.settings
         return LogTablesSink(
