@@ -55,7 +55,9 @@ def test_progress_comes_back_from_its_text() -> None:
     assert offsets_to_json(COMMITTED.offsets) == '{"a":{"0":10,"1":20},"b":{"0":0}}'
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"stream": "s"}', '{"stream": "s", "batch": 1, "offsets": {"a": 1}}'])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{", '{"stream": "s"}', '{"stream": "s", "batch": 1, "offsets": {"a": 1}, "format": 1}']
+)
 def test_other_texts_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         progress_from_json(text)
