@@ -133,11 +133,6 @@ class FileStore:
                 self._filesystem.move(self._whole(written), self._whole(path))
                 self._sync_names(path)
 
-    def delete(self, directory: str) -> None:
-        """Remove a directory with all that is in it; nothing where there is none."""
-        with answering(directory), suppress(FileNotFoundError):
-            self._filesystem.delete_dir(self._whole(directory))
-
     def exists(self, path: str) -> bool:
         """Whether there is a file of this name, and something in it.
 

@@ -9,7 +9,6 @@ from dataclasses import replace
 from uuid import UUID
 
 import pytest
-import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -146,29 +145,6 @@ def test_the_state_says_which_stream_wrote_the_newest_of_it(database: Database) 
     assert write_here(sink, [piece(old, OLD), piece(new, NEW)]).rows == 0
     assert streams(database) == [(kind, *assignment) for kind, assignment in kept.items()]
     sink.close()
-
-
-def test_a_state_table_of_before_is_widened(database: Database) -> None:
-    log = Log(ORDERS)
-    before = [log.insert(("a",), (1, 1), 10, note="x"), log.insert(("a",), (1, 2), 10, note="y")]
-    write(database, *before)
-    with database.engine.begin() as connection:
-        if database.dialect == "sqlite":  # which drops no column of an index
-            connection.exec_driver_sql("DROP INDEX shop_orders__by_purge")
-        for column in ("generation", "stream_id", "deletes_from"):
-            connection.exec_driver_sql(f"ALTER TABLE shop_orders__state DROP COLUMN {column}")
-    sink = SqlSink(database.url)
-    write_here(
-        sink, [piece([log.update(("a",), (1, 2), 11, note="z"), log.update(("a",), (1, 1), 9, note="late")], NEW)]
-    )
-    sink.close()
-    assert database.select(
-        "SELECT note, generation, stream_id FROM shop_orders__rows JOIN shop_orders__state "
-        'ON "key" = __key AND clustering = __clustering'
-    ) == [("x", None, None), ("z", *NEW)]
-    with database.engine.connect() as connection:
-        indexes = sa.inspect(connection).get_indexes("shop_orders__state")
-    assert "shop_orders__by_purge" in {index["name"] for index in indexes}
 
 
 def test_nothing_of_a_batch_stays_when_it_fails(database: Database) -> None:
