@@ -28,9 +28,8 @@ from tailrace_schemas.change import Change
 from tailrace_schemas.cql.values import split_key
 from tailrace_schemas.streams import Assignment
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
-from tailrace_spark.sinks.protocol import Sink
+from tailrace_spark.sinks.protocol import Sink, write_here
 from tailrace_spark.sinks.registry import open_sink
-from tailrace_spark.sinks.writing import write_here
 from tests.integration.agents import cql, create_keyspace
 from tests.unit.spark.cassandra import Log
 

@@ -29,8 +29,7 @@ from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.delta.store import DeltaStore
 from tailrace_spark.sinks.lake.current import LakeCurrent
 from tailrace_spark.sinks.lake.history import LakeHistory, history_sink
-from tailrace_spark.sinks.protocol import Sink
-from tailrace_spark.sinks.writing import write_here
+from tailrace_spark.sinks.protocol import Sink, write_here
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.in_tasks import LogInTasks
 

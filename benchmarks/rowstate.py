@@ -20,10 +20,9 @@ from tailrace_schemas.cql.types import parse_type
 from tailrace_schemas.cql.values import codec
 from tailrace_schemas.table import Column, ColumnKind, Table
 from tailrace_spark.rowstate.codec import decode_state, encode_state
-from tailrace_spark.rowstate.images import Images
 from tailrace_spark.rowstate.partition import Partition
 from tailrace_spark.rowstate.row import RowState, state_of
-from tailrace_spark.rowstate.visible import VisibleColumns
+from tailrace_spark.rowstate.visible import Images, VisibleColumns
 
 ROOT = Path(__file__).resolve().parent.parent
 CHANGES = 200_000

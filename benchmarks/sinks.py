@@ -30,9 +30,8 @@ from tailrace_common.settings import Settings
 from tailrace_schemas.avro.encode import Encoder
 from tailrace_schemas.change import Change
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
-from tailrace_spark.sinks.protocol import Sink
+from tailrace_spark.sinks.protocol import Sink, write_here
 from tailrace_spark.sinks.registry import open_sink
-from tailrace_spark.sinks.writing import write_here
 from tests import java_sources, mariadb, opensearch, postgres, rabbitmq, s3
 from tests.integration.agents import cql, create_keyspace
 from tests.unit.spark.cassandra import Log

@@ -25,10 +25,10 @@ from cassandra.query import BatchStatement, BatchType
 
 from tailrace.local import CassandraSettings, LocalCassandra
 from tailrace_common.build import describe
+from tailrace_spark.snapshot.changes import TaskRecords, messages
 from tailrace_spark.snapshot.publication import survey
+from tailrace_spark.snapshot.session import query_of, range_reader, shape_of
 from tailrace_spark.snapshot.settings import SnapshotSettings, settings_of
-from tailrace_spark.snapshot.table_reading import query_of, range_reader, shape_of
-from tailrace_spark.snapshot.task_records import TaskRecords, messages
 from tests.integration.agents import cql, create_keyspace
 
 ROWS: Final = 1_000_000

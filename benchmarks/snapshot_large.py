@@ -34,8 +34,8 @@ from tailrace.local import CassandraSettings, LocalCassandra, LocalKafka
 from tailrace_common.build import describe
 from tailrace_spark.snapshot.progress import State, snapshots_from_json
 from tailrace_spark.snapshot.publication import survey
+from tailrace_spark.snapshot.session import range_reader, shape_of
 from tailrace_spark.snapshot.settings import settings_of
-from tailrace_spark.snapshot.table_reading import range_reader, shape_of
 from tests.integration.agents import cql, create_keyspace
 from tests.integration.processes import PROGRAM
 from tests.integration.snapshot.following import placed

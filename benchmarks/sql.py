@@ -22,8 +22,8 @@ from tailrace_schemas.change import Change
 from tailrace_schemas.streams import Assignment
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.sinks.calendar import timestamp_text
+from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.sinks.sql.sink import SqlSink
-from tailrace_spark.sinks.writing import write_here
 from tests.postgres import new_database
 from tests.unit.spark.cassandra import Log
 from tests.unit.tables import table

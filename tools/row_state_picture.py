@@ -8,8 +8,8 @@ from uuid import UUID
 from tailrace_schemas.change import Bound, Cell, Change, Deletion, Marker, Op
 from tailrace_schemas.cql.types import parse_type
 from tailrace_schemas.table import Column, ColumnKind, Table
-from tailrace_spark.rowstate.images import Images
 from tailrace_spark.rowstate.partition import Partition
+from tailrace_spark.rowstate.visible import Images
 
 _STYLE: Final = (
     "text{font-family:system-ui,-apple-system,'Segoe UI','DejaVu Sans',sans-serif;fill:#1d2733;font-size:13px}"

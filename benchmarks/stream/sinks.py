@@ -19,9 +19,8 @@ from tailrace_common.settings import Settings
 from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.job.progress import Progress
 from tailrace_spark.job.stream import Stream
-from tailrace_spark.sinks.protocol import Capabilities, Sink
+from tailrace_spark.sinks.protocol import Capabilities, Sink, write_here
 from tailrace_spark.sinks.sql.sink import SqlSink
-from tailrace_spark.sinks.writing import write_here
 from tests.support.here_sink import HereSink
 
 _WARM_SECONDS: Final = 900.0

@@ -37,9 +37,9 @@ BREAKAGES: Final = {
     ),
     "neighbours-are-left-out": breakage(
         EQUAL,
-        "tailrace_spark.sinks.cassandra.requests:requests",
+        "tailrace_spark.sinks.cassandra.cluster:requests",
         replace("together += mutation.statements", "together = list(mutation.statements)"),
-        Red("unit/spark/sinks/cassandra/test_requests.py", "test_every_mutation_is_whole_in_one_request"),
+        Red("unit/spark/sinks/cassandra/test_cluster.py", "test_every_mutation_is_whole_in_one_request"),
     ),
     "the-source-writes-itself": breakage(
         "the source's own tables are never written",

@@ -9,7 +9,7 @@ from tests.breakages.mutations import argument, compare, drop, insert, replace, 
 
 PLAIN: Final = "unit/spark/rowstate/test_plain.py"
 ROWS: Final = "unit/spark/sinks/lake/test_fast_rows.py"
-READING: Final = "unit/spark/sinks/lake/test_state_reader.py"
+READING: Final = "unit/spark/sinks/lake/test_state.py"
 CURRENT_TASKS: Final = "unit/spark/sinks/lake/test_current_tasks.py"
 COLUMNS: Final = "unit/spark/sinks/arrow/test_change_columns.py"
 
@@ -40,7 +40,7 @@ BREAKAGES: Final = {
     ),
     "rows-that-are-there-are-appended": breakage(
         "a table reads as SELECT, whatever comes in what order how often",
-        "tailrace_spark.sinks.lake.row_changes:visible_changes",
+        "tailrace_spark.sinks.lake.visible_rows:visible_changes",
         drop("new = new and stored_rows.at.keys().isdisjoint(put)"),
         Red("unit/spark/sinks/delta/test_current.py", "test_rows_that_are_there_are_put_in_their_place"),
     ),
@@ -58,7 +58,7 @@ BREAKAGES: Final = {
     ),
     "only-the-first-part-of-a-batch-is-looked-for": breakage(
         "a table reads as SELECT, whatever comes in what order how often",
-        "tailrace_spark.sinks.lake.row_changes:visible_changes",
+        "tailrace_spark.sinks.lake.visible_rows:visible_changes",
         unwrap("new and stored_rows.at.keys().isdisjoint(put)", "stored_rows.at.keys().isdisjoint(put)"),
         Red(READING, "test_rows_that_are_there_are_put_in_place_also_where_another_part_has_none"),
     ),
@@ -94,7 +94,7 @@ BREAKAGES: Final = {
     ),
     "tasks-go-on-where-the-state-is-ahead": breakage(
         "a table is healed after a crash between any two commits",
-        "tailrace_spark.sinks.lake.followed_tables:FollowedTables.require_ready",
+        "tailrace_spark.sinks.lake.current_writer:FollowedTables.require_ready",
         drop("not followed.is_shown"),
         Red(
             CURRENT_TASKS,

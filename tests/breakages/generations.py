@@ -12,7 +12,7 @@ TOPIC: Final = "integration/topology/test_generations.py"
 JOINING: Final = "integration/topology/test_three_nodes.py"
 CHANGING: Final = "integration/topology/test_changing_ring.py"
 MIRROR: Final = "integration/topology/test_mirror.py"
-COMPLETENESS: Final = "unit/spark/job/test_completeness.py"
+COMPLETENESS: Final = "unit/spark/job/test_upkeep.py"
 UPKEEP: Final = "unit/spark/job/test_upkeep.py"
 SWITCH: Final = "integration/test_generation_switch.py"
 
@@ -83,7 +83,7 @@ BREAKAGES: Final = {
     ),
     "complete-before-it-is-written": breakage(
         "a log is complete up to its watermark",
-        "tailrace_spark.job.completeness:WatermarkTracker._settle",
+        "tailrace_spark.job.upkeep:WatermarkTracker._settle",
         replace("all", "any"),
         Red(COMPLETENESS, "test_a_topic_is_complete_once_the_stream_has_written_up_to_its_ends"),
     ),

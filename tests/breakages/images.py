@@ -13,7 +13,7 @@ FILTERED: Final = "unit/spark/sinks/images/test_filters.py"
 BREAKAGES: Final = {
     "images-are-made-again": breakage(
         "what is delivered again has the images that it had",
-        "tailrace_spark.sinks.images.given:given_before",
+        "tailrace_spark.sinks.images.state:given_before",
         drop("c.offset < offsets[0]"),
         Red(STORED, "test_a_batch_that_comes_again_has_the_images_that_it_had[sqlite]"),
         Red("unit/spark/source/test_images.py", "test_a_batch_whose_sink_failed_carries_the_images_that_it_had"),

@@ -14,7 +14,7 @@ CURRENT: Final = "unit/spark/sinks/delta/test_current.py"
 BREAKAGES: Final = {
     "a-row-merged-as-bytes-is-shown-though-it-does-not-match": breakage(
         "a row that ceases to match goes",
-        "tailrace_spark.sinks.sql.render:Renderer.merged_values",
+        "tailrace_spark.sinks.sql.row_builder:Renderer.merged_values",
         drop("self._shown_rows is None or ..."),
         Red("unit/spark/sinks/sql/test_contract.py", "TestSql::test_a_row_comes_with_all_its_columns_and_goes[sqlite]"),
     ),
@@ -33,7 +33,7 @@ BREAKAGES: Final = {
     ),
     "unknown-is-taken-for-true": breakage(
         "a row matches if the condition is true, not if it is null",
-        "tailrace_spark.merge.row_filter:RowPredicate.holds",
+        "tailrace_spark.merge.condition:RowPredicate.holds",
         give("self._test(values) is not False"),
         Red(
             "unit/spark/shaping/test_conditions.py",
@@ -51,19 +51,19 @@ BREAKAGES: Final = {
     ),
     "a-range-is-known-by-its-start": breakage(
         "a deletion that a filter cannot be asked of goes to the sink",
-        "tailrace_spark.shaping.change_predicate:known_key_columns",
+        "tailrace_spark.shaping.change_filters:known_key_columns",
         drop("if start != end: ..."),
         Red(KNOWN, "test_what_cannot_be_judged_goes_through[change8-2-True]", "assert"),
     ),
     "what-is-not-known-is-null": breakage(
         "a deletion that a filter cannot be asked of goes to the sink",
-        "tailrace_spark.shaping.change_predicate:ChangePredicate.passes",
+        "tailrace_spark.shaping.change_filters:ChangePredicate.passes",
         drop("asks <= known_count"),
         Red(KNOWN, "test_what_cannot_be_judged_goes_through[change8-2-True]", "assert"),
     ),
     "null-goes-through": breakage(
         "a table that follows filtered changes has the rows that the filter is true of",
-        "tailrace_spark.shaping.change_predicate:ChangePredicate.passes",
+        "tailrace_spark.shaping.change_filters:ChangePredicate.passes",
         replace("test(values) is True", "test(values) is not False"),
         Red(KNOWN, "test_null_is_not_true_where_the_value_is_known", "assert"),
     ),
@@ -87,7 +87,7 @@ BREAKAGES: Final = {
     ),
     "behind-only-when-a-batch-ends": breakage(
         "a stream's lag is reported while it waits",
-        "tailrace_spark.job.lag:topic_lag",
+        "tailrace_spark.job.progress:topic_lag",
         replace("now = ends(reached)", "ends(reached)\nnow = reached"),
         Red("unit/spark/job/test_metrics.py", "test_the_status_says_what_waits_and_what_to_do", "behind_records"),
     ),

@@ -11,10 +11,10 @@ from typing import Final
 from tests.breakages.breakage import Red, breakage
 from tests.breakages.mutations import argument, constant, drop, give, insert, replace, unwrap
 
-GROUPED: Final = "unit/spark/sinks/opensearch/test_groups.py"
+GROUPED: Final = "unit/spark/sinks/opensearch/test_pieces.py"
 LETTERS: Final = "unit/spark/sinks/test_letters.py"
 FILES: Final = "unit/spark/sinks/files/test_outlet.py"
-PURGE: Final = "unit/spark/sinks/opensearch/test_purge.py"
+PURGE: Final = "unit/spark/sinks/opensearch/test_upkeep.py"
 LOCATIONS: Final = "unit/spark/sinks/test_locations.py"
 RING_DELAY: Final = "unit/spark/sinks/test_ring_delay.py"
 CRASHES: Final = "unit/spark/sinks/opensearch/test_crashes.py"
@@ -82,7 +82,7 @@ BREAKAGES: Final = {
         "a truncation takes what stands before it in each host's log, whatever the write times",
         "tailrace_spark.rowstate.truncation:TruncationState.covers",
         replace("source.position <= newest.upto", "change_time(change) <= newest.written"),
-        Red("unit/spark/merge/test_truncation.py", "test_a_store_ends_as_a_select_of_all_replicas", "assert"),
+        Red("unit/spark/merge/test_batch_changes.py", "test_a_store_ends_as_a_select_of_all_replicas", "assert"),
         Red("unit/spark/sinks/sql/test_tasks.py", "test_a_truncation_that_a_task_meets_is_the_drivers[postgresql]"),
     ),
     "a-json-plan-knows-one-time": breakage(
@@ -112,13 +112,13 @@ BREAKAGES: Final = {
     ),
     "a-partition-is-of-two-groups": breakage(
         "several groups of partitions are written at once; a row's writes keep their order",
-        "tailrace_spark.sinks.opensearch.groups:groups",
+        "tailrace_spark.sinks.opensearch.pieces:groups",
         drop("if key in together: ..."),
         Red(GROUPED, "test_each_partition_is_whole_in_one_group"),
     ),
     "an-error-is-told-at-once": breakage(
         "an error is raised when no request is under way",
-        "tailrace_spark.sinks.opensearch.groups:merge_groups",
+        "tailrace_spark.sinks.opensearch.pieces:merge_groups",
         replace(
             "ThreadPoolExecutor(...)",
             "__import__('contextlib').nullcontext(ThreadPoolExecutor(at_once, thread_name_prefix='tailrace-search'))",
@@ -158,7 +158,7 @@ BREAKAGES: Final = {
     ),
     "a-purge-says-so-afterwards": breakage(
         "nothing older comes to life again",
-        "tailrace_spark.sinks.opensearch.purge:forget",
+        "tailrace_spark.sinks.opensearch.upkeep:forget",
         insert(
             """
             if ops:
@@ -180,7 +180,7 @@ BREAKAGES: Final = {
     ),
     "a-purge-takes-what-another-wrote": breakage(
         "none of what is shown",
-        "tailrace_spark.sinks.opensearch.purge:forgotten",
+        "tailrace_spark.sinks.opensearch.upkeep:forgotten",
         argument("Op(document.id, document.version, None)", 1, "None"),
         Red(PURGE, "test_a_document_that_another_writes_meanwhile_stays"),
     ),

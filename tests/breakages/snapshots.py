@@ -10,7 +10,7 @@ from tests.breakages.mutations import argument, constant, drop, negate, replace,
 COMPARE: Final = "integration/snapshot/test_compare.py"
 PROGRESS: Final = "unit/spark/snapshot/test_progress.py"
 ROWS: Final = "unit/spark/snapshot/test_task_records.py"
-DOUBTS: Final = "unit/spark/snapshot/test_doubts.py"
+DOUBTS: Final = "unit/spark/snapshot/test_read_back.py"
 CHANGES: Final = "unit/spark/snapshot/test_changes.py"
 TRUNCATION: Final = "unit/spark/rowstate/test_truncation.py"
 STREAM: Final = "integration/snapshot/test_stream.py"
@@ -20,10 +20,10 @@ PUBLISHING: Final = "integration/snapshot/test_publishing.py"
 BREAKAGES: Final = {
     "a-stream-that-began-without-existing-rows-copies-them": breakage(
         "a stream that began without existing rows copies none until its settings say so",
-        "tailrace_spark.job.existing_rows:existing_rows",
+        "tailrace_spark.job.fitness:existing_rows",
         replace("started and not noted.copies and not stream.chooses_snapshot", "False"),
         Red(
-            "unit/spark/job/test_existing_rows.py",
+            "unit/spark/job/test_fitness.py",
             "test_a_stream_that_began_without_copies_nothing_until_its_settings_say_so",
             "assert",
         ),
@@ -51,7 +51,7 @@ BREAKAGES: Final = {
     ),
     "a-row-that-was-read-has-another-place-when-it-has-changed": breakage(
         "a row has one place, however often it is read",
-        "tailrace_spark.snapshot.task_records:records_of",
+        "tailrace_spark.snapshot.changes:records_of",
         argument("row_number(...)", 0, "change.digest"),
         Red(ROWS, "test_a_row_has_one_number_whatever_it_says_and_others_have_others"),
     ),
@@ -86,13 +86,13 @@ BREAKAGES: Final = {
     ),
     "a-row-is-lost-with-its-last-cell": breakage(
         "a row that a snapshot has read exists as in Cassandra",
-        "tailrace_spark.snapshot.doubts:answer",
+        "tailrace_spark.snapshot.read_back:answer",
         drop("marker = Marker(requested_at - GRACE_MICROS)"),
         Red(DOUBTS, "test_a_row_that_select_returns_without_a_cell_gets_a_marker_and_others_get_nothing"),
     ),
     "a-total-is-added-to-the-shards": breakage(
         "a table with counters that a snapshot has read shows the totals of Cassandra",
-        "tailrace_spark.rowstate.counters:total",
+        "tailrace_spark.rowstate.cells:total",
         replace("_TOTAL in newest", "b'' in newest"),
         Red(DOUBTS, "test_a_total_stands_for_all_shards_until_a_later_one_is_read"),
     ),

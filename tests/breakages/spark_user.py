@@ -7,19 +7,19 @@ from typing import Final
 from tests.breakages.breakage import Needs, Red, breakage
 from tests.breakages.mutations import drop, insert, replace, unwrap
 
-SETTINGS_TEST: Final = "unit/spark/job/test_spark_settings.py"
+SETTINGS_TEST: Final = "unit/spark/job/test_session.py"
 SESSION_TEST: Final = "integration/test_spark_session.py"
 
 BREAKAGES: Final = {
     "ours-win-over-the-callers": breakage(
         "nothing of ours overrides what the caller set",
-        "tailrace_spark.job.spark_settings:filled",
+        "tailrace_spark.job.session:filled",
         drop("name not in user_settings"),
         Red(SETTINGS_TEST, "test_ours_fill_only_what_the_caller_left_open"),
     ),
     "redaction-of-the-caller-is-replaced": breakage(
         "redaction is only ever widened",
-        "tailrace_spark.job.spark_settings:filled",
+        "tailrace_spark.job.session:filled",
         unwrap("widened(...)", "NAMES"),
         Red(SETTINGS_TEST, "test_hidden_names_are_theirs_and_ours"),
     ),
@@ -39,11 +39,11 @@ BREAKAGES: Final = {
     ),
     "merged-forgets-what-was-stored": breakage(
         "merged rows are those that SELECT returns, however changes are cut",
-        "tailrace_spark.tasks.merged_group:_state",
+        "tailrace_spark.tasks.merged:_state",
         replace("result.stored", "result.stored[1:]"),
-        Red("unit/spark/tasks/test_merged_group.py", "test_rows_are_those_of_select"),
+        Red("unit/spark/tasks/test_merged.py", "test_rows_are_those_of_select"),
         Red(
-            "unit/spark/tasks/test_merged_group.py",
+            "unit/spark/tasks/test_merged.py",
             "test_they_are_the_same_however_changes_are_cut_repeated_and_ordered[0]",
         ),
     ),

@@ -43,7 +43,7 @@ BREAKAGES: Final = {
     ),
     "a-sink-is-taken-at-the-checkpoints-word": breakage(
         "a sink that was deleted, or restored from an older backup, stops the stream",
-        "tailrace_spark.batch.sink_progress:missing_from_sink",
+        "tailrace_spark.batch.delivery:missing_from_sink",
         insert(
             "if stored is None or stored.batch < committed.batch: return None",
             before="if stored is None: ...",
@@ -58,7 +58,7 @@ BREAKAGES: Final = {
     ),
     "two-streams-share-a-checkpoint": breakage(
         "a second stream with one checkpoint is refused",
-        "tailrace_spark.job.checkpoint_lock:_try_lock",
+        "tailrace_spark.job.checkpoint:_try_lock",
         replace("fcntl.LOCK_EX", "fcntl.LOCK_SH"),
         Red(
             "integration/faults/test_checkpoints.py",
@@ -76,7 +76,7 @@ BREAKAGES: Final = {
     ),
     "a-deleted-topic-stops-all": breakage(
         "a topic that is deleted stops its own table alone",
-        "tailrace_spark.job.loss_policy:LossPolicy.recover",
+        "tailrace_spark.job.topic_watch:LossPolicy.recover",
         negate("not losses"),
         Red(LOST, "test_a_deleted_topic_stops_its_table_alone", "the stream ended: "),
         needs=Needs.KAFKA,
@@ -97,7 +97,7 @@ BREAKAGES: Final = {
     ),
     "read-on-one-record-later": breakage(
         "what is left of a topic that lost records is read, and the offsets of its loss are reported",
-        "tailrace_spark.job.losses:_trimmed",
+        "tailrace_spark.job.offsets:_trimmed",
         argument("Span(partition, first, start)", 2, "start + 1"),
         Red(LOST, "test_records_deleted_before_they_were_read_are_told_by_their_offsets[False]", "not read: "),
         needs=Needs.KAFKA,
@@ -118,14 +118,14 @@ BREAKAGES: Final = {
     ),
     "windows-of-all-copies": breakage(
         "windows of write times count each change once",
-        "tailrace_spark.source.dedupe:one_copy_by_event_time",
+        "tailrace_spark.source.kafka:one_copy_by_event_time",
         unwrap("(...).dropDuplicatesWithinWatermark(...)", "(...).withWatermark(...)"),
         Red(ONE_COPY, "test_windows_of_write_times_over_one_copy_of_three", r"\[\(60, 2\), \(120, 2\)"),
         needs=Needs.KAFKA,
     ),
     "a-batch-is-never-cut": breakage(
         "a micro-batch is written in parts of bounded bytes",
-        "tailrace_spark.job.parts:parts_of",
+        "tailrace_spark.job.batch_records:parts_of",
         replace("max(...)", "len(ends)"),
         Red(
             "integration/test_stream_parts.py",
@@ -184,7 +184,7 @@ BREAKAGES: Final = {
     ),
     "copies-are-forgotten-late": breakage(
         "a copy that comes after the horizon is passed on again",
-        "tailrace_spark.source.dedupe:one_copy",
+        "tailrace_spark.source.kafka:one_copy",
         constant("' milliseconds'", " seconds"),
         Red(ONE_COPY, "test_a_copy_that_comes_later_than_that_is_passed_on_again"),
         needs=Needs.KAFKA,

@@ -12,10 +12,10 @@ PAGE_ACCESS: Final = "unit/server/web/test_access.py"
 SERVED: Final = "unit/server/api/test_api.py"
 TOKENS: Final = "unit/server/oidc/test_tokens.py"
 SIGN_IN: Final = "unit/server/web/test_signing_in.py"
-LIMITS: Final = "unit/server/api/test_limits.py"
+LIMITS: Final = "unit/server/api/test_access.py"
 CONTRACT: Final = "unit/server/meta/test_contract.py"
 
-SEATED: Final = "unit/spark/job/test_seats.py"
+SEATED: Final = "unit/spark/job/test_sharing.py"
 SHARED: Final = "integration/server/test_shared_reading.py"
 
 BREAKAGES: Final = {
@@ -33,15 +33,15 @@ BREAKAGES: Final = {
     ),
     "all-wait-for-a-member-that-stands-still": breakage(
         "of subscriptions that read together none waits for a sick one",
-        "tailrace_spark.job.seats:Seats.hand_out",
+        "tailrace_spark.job.sharing:Seats.hand_out",
         drop("self._close(seat, why)"),
         Red(SEATED, "test_who_stands_still_is_left_behind_and_the_others_go_on", "is not None"),
     ),
     "a-taken-over-snapshot-begins-again": breakage(
         "a worker that takes over goes on at the range of the snapshot",
-        "tailrace_server.worker.snapshots:MetaNotes.read",
+        "tailrace_server.worker.keeping:MetaNotes.read",
         constant("self._leases.snapshots(self._claim)", None),
-        Red("unit/server/worker/test_snapshots.py", "test_the_next_worker_has_the_ranges_of_the_last_one", "== "),
+        Red("unit/server/worker/test_keeping.py", "test_the_next_worker_has_the_ranges_of_the_last_one", "== "),
     ),
     "a-reset-keeps-the-ranges-of-the-snapshot": breakage(
         "a reset with a snapshot reads the tables from their first range",
@@ -99,7 +99,7 @@ BREAKAGES: Final = {
     ),
     "a-subscription-sets-what-it-likes": breakage(
         "a subscription leads nowhere but to a target of the servers' settings",
-        "tailrace_server.operations.sections:_require_known",
+        "tailrace_server.operations.asking:_require_known",
         compare("option not in names", "in"),
         Red(
             "unit/server/operations/test_asking.py",
@@ -137,9 +137,9 @@ BREAKAGES: Final = {
     ),
     "lost-records-are-passed-over": breakage(
         "what Kafka deleted before a subscription read it is said",
-        "tailrace_server.worker.positions:beginning",
+        "tailrace_server.worker.settings:beginning",
         replace("stops", "stops and (not stored)"),
-        Red("unit/server/worker/test_positions.py", "test_what_kafka_lost_is_said_or_read_past", "DID NOT RAISE"),
+        Red("unit/server/worker/test_settings.py", "test_what_kafka_lost_is_said_or_read_past", "DID NOT RAISE"),
     ),
     "a-filter-of-log-tables-is-kept": breakage(
         "a request with a wrong setting is refused at once",
@@ -165,7 +165,7 @@ BREAKAGES: Final = {
     ),
     "a-condition-with-from-is-written-as-it-is": breakage(
         "a request written as a statement is read as the same request",
-        "tailrace_server.sql.rendering:render",
+        "tailrace_server.sql.running:render",
         constant("statements == [create]", True),
         Red("unit/server/sql/test_statements.py", "test_a_request_as_text_is_read_as_the_same_request", "read_again"),
     ),
@@ -193,7 +193,7 @@ BREAKAGES: Final = {
     ),
     "pages-of-other-sites-are-not-told-apart": breakage(
         "no page of another site changes anything by way of a browser",
-        "tailrace_server.web.guard:_is_of_another_site",
+        "tailrace_server.web.app:_is_of_another_site",
         constant("site in _OTHER_SITES", False),
         Red(PAGE_ACCESS, "test_no_other_sites_page_changes_anything[headers0]", "another site"),
     ),
@@ -229,7 +229,7 @@ BREAKAGES: Final = {
     ),
     "left-out-tables-are-read": breakage(
         "tables of a pattern that do not fit are left out and named",
-        "tailrace_server.worker.unfit:Unfit.without",
+        "tailrace_server.worker.failures:Unfit.without",
         negate("not self.topics"),
         Red(
             "unit/server/worker/test_unfit.py",

@@ -50,14 +50,14 @@ BREAKAGES: Final = {
     ),
     "executors-write-truncations": breakage(
         "no share of a batch has a truncation, which is of the keys of all",
-        "tailrace_spark.tasks.attempt:without_truncations",
+        "tailrace_spark.tasks.partition_writer:without_truncations",
         constant("Op.TRUNCATE", None),
         Red(SQL_TASKS, "test_a_truncation_that_a_task_meets_is_the_drivers[postgresql]", "DID NOT RAISE"),
         Red("unit/spark/tasks/test_partition_writer.py", "test_a_truncation_is_of_the_keys_of_all_shares"),
     ),
     "copies-from-behind-a-truncation-are-left-out": breakage(
         "rows are the same though tasks decode one copy of a change alone",
-        "tailrace_spark.source.copies:Copies.add",
+        "tailrace_spark.source.decode:Copies.add",
         constant("self._truncated(change.table)", False),
         Red("unit/spark/source/test_copies.py", "test_rows_end_as_a_select_of_all_replicas"),
         Red(
@@ -123,15 +123,15 @@ BREAKAGES: Final = {
     ),
     "a-task-writes-a-part-of-an-update": breakage(
         "updates are whole wherever batches end, by tasks too",
-        "tailrace_spark.tasks.updates:PartitionUpdates.whole",
+        "tailrace_spark.tasks.partition_writer:PartitionUpdates.whole",
         replace("updates.waiting", "updates.left_out and updates.waiting"),
         Red("integration/test_task_updates.py", "test_each_update_comes_once_and_whole_wherever_batches_end"),
         needs=Needs.KAFKA,
     ),
     "auto-execution-follows-each-batch": breakage(
         "large batches are written by tasks, small ones by the driver",
-        "tailrace_spark.job.execution:ExecutionChoice.choose",
+        "tailrace_spark.job.progress:ExecutionChoice.choose",
         constant("self._batches", 1),
-        Red("unit/spark/job/test_execution.py", "test_auto_is_executors_from_a_large_batch_until_several_small_ones"),
+        Red("unit/spark/job/test_progress.py", "test_auto_is_executors_from_a_large_batch_until_several_small_ones"),
     ),
 }

@@ -11,8 +11,7 @@ from tailrace_schemas.clustering import clustering_key, range_limits
 from tailrace_schemas.cql.order import sortable
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.table import Table
-from tailrace_spark.rowstate.cells import CellState, covers
-from tailrace_spark.rowstate.counters import total
+from tailrace_spark.rowstate.cells import CellState, covers, total
 from tailrace_spark.rowstate.deletions import NOTHING_DELETED, PartitionState, RangeDeletion, flatten, merge_partitions
 from tailrace_spark.rowstate.row import ColumnState, RowState, state_of
 

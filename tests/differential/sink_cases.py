@@ -17,11 +17,10 @@ from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import ColumnKind, Table
 from tailrace_spark.batch.delivery import Delivered, RecordId
 from tailrace_spark.merge.batch_changes import gather
+from tailrace_spark.merge.condition import RowFilter
 from tailrace_spark.merge.partition import StoredRow
-from tailrace_spark.merge.partition_head import head_of
-from tailrace_spark.merge.row_filter import RowFilter
 from tailrace_spark.merge.shown_rows import ShownRows, shown_rows
-from tailrace_spark.merge.state_keys import PARTITION, RANGE, ROW, STATIC
+from tailrace_spark.merge.stored_row import PARTITION, RANGE, ROW, STATIC, head_of
 from tailrace_spark.rowstate.codec import encode_deletion, encode_state
 from tailrace_spark.rowstate.row import state_of
 from tailrace_spark.sinks.arrow.change_columns import ChangeColumns, Ends, ValueColumn, fill
@@ -31,9 +30,10 @@ from tailrace_spark.sinks.kafka.avro_splice import Splice
 from tailrace_spark.sinks.lake.fast_rows import FastRows, StoredRows, bucket_of, cut
 from tailrace_spark.sinks.opensearch.bulk import Op as BulkOp
 from tailrace_spark.sinks.opensearch.bulk import StoredDocument, json_text, lines, stored_document
-from tailrace_spark.sinks.opensearch.documents import Documents, count_fields, covers, digest, head_id
+from tailrace_spark.sinks.opensearch.documents import Documents, count_fields, covers, digest, field_of, head_id, render
 from tailrace_spark.sinks.opensearch.state import (
     PartitionDocument,
+    StoredDocuments,
     decode_head,
     decode_row,
     encode_head,
@@ -43,10 +43,7 @@ from tailrace_spark.sinks.opensearch.state import (
     own,
     row_deletes,
 )
-from tailrace_spark.sinks.opensearch.stored import StoredDocuments
-from tailrace_spark.sinks.opensearch.types import field_of, render
-from tailrace_spark.sinks.sql.render import Renderer
-from tailrace_spark.sinks.sql.row_builder import RowBuilder, new_rows
+from tailrace_spark.sinks.sql.row_builder import Renderer, RowBuilder, new_rows
 from tailrace_spark.sinks.sql.types import column_spec, to_sql
 from tailrace_spark.sinks.state_store.binary_rows import binary_rows, forms_of
 from tailrace_spark.snapshot.page import PageColumns, read_columns, read_lengths

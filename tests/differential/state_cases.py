@@ -14,17 +14,21 @@ from tailrace_schemas.cql.vint import write_signed
 from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, RecordId
-from tailrace_spark.merge.batch_changes import BatchChangesBuilder, RowChanges, gather
-from tailrace_spark.merge.by_table import group_by_table
+from tailrace_spark.merge.batch_changes import BatchChangesBuilder, RowChanges, gather, group_by_table, truncate_batch
 from tailrace_spark.merge.erasure import erase_partitions
-from tailrace_spark.merge.fast import fast_insert, fast_merge, is_redelivery, merges_fast
 from tailrace_spark.merge.partition import MergeResult, PartitionMerge, StoredPartition, StoredRow, mergeable
-from tailrace_spark.merge.partition_head import head_of
-from tailrace_spark.merge.purge import purge_stored
-from tailrace_spark.merge.row import covering, differs, merge_row, merge_state
-from tailrace_spark.merge.state_keys import ROW
-from tailrace_spark.merge.stored_row import decode_stored, state_row
-from tailrace_spark.merge.truncation import truncate_batch
+from tailrace_spark.merge.row import (
+    covering,
+    differs,
+    fast_insert,
+    fast_merge,
+    is_redelivery,
+    merge_row,
+    merge_state,
+    merges_fast,
+)
+from tailrace_spark.merge.stored_row import ROW, decode_stored, head_of, purge_stored, state_row
+from tailrace_spark.rowstate.cells import context_of_total, shards, total
 from tailrace_spark.rowstate.codec import (
     decode_deletion,
     decode_state,
@@ -34,16 +38,12 @@ from tailrace_spark.rowstate.codec import (
     encode_truncations,
     newest,
 )
-from tailrace_spark.rowstate.counters import context_of_total, shards, total
 from tailrace_spark.rowstate.deletions import RangeDeletion, stronger
-from tailrace_spark.rowstate.images import Images
-from tailrace_spark.rowstate.partition import Partition, deletions_of
-from tailrace_spark.rowstate.paths import path_key
+from tailrace_spark.rowstate.partition import Partition, deletes_from, deletions_of, purge, seconds
 from tailrace_spark.rowstate.plain import plain_merge, plain_newest, plain_state, plain_time
-from tailrace_spark.rowstate.purging import deletes_from, purge, seconds
-from tailrace_spark.rowstate.row import RowState, merge, state_of
+from tailrace_spark.rowstate.row import RowState, merge, path_key, state_of
 from tailrace_spark.rowstate.truncation import EVERYTHING, TruncationState, absorb, change_time, truncation_of
-from tailrace_spark.rowstate.visible import VisibleColumns, visible
+from tailrace_spark.rowstate.visible import Images, VisibleColumns, visible
 from tailrace_spark.sinks.opensearch.documents import Documents
 from tests.differential.cases import Case, Family, calls, examples
 from tests.differential.inputs import HOSTS, WORDS, damaged, hostile_changes, logged_changes, values

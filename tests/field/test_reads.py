@@ -20,13 +20,12 @@ from tailrace_schemas.change import Cell, Change, Op
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table_json import table_to_json
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
-from tailrace_spark.cli.read_options import read_settings
 from tailrace_spark.cli.stream_snapshots import definition_of
+from tailrace_spark.cli.support import read_settings
 from tailrace_spark.comparison.source import TableSource
 from tailrace_spark.job.stream import Stream
-from tailrace_spark.snapshot.announcing import Announcer
 from tailrace_spark.snapshot.progress import State
-from tailrace_spark.snapshot.publication import Publication, estimated, survey
+from tailrace_spark.snapshot.publication import Announcer, Publication, estimated, survey
 from tailrace_spark.snapshot.publishing import NumberedPiece, PublishTask, RangeOutcome
 from tailrace_spark.snapshot.read_back import ReadBack
 from tailrace_spark.snapshot.reading import UnreadableError

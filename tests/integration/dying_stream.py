@@ -15,7 +15,7 @@ from typing import Any
 import tailrace_spark.cli.stream
 import tailrace_spark.job.checkpoint_files
 from tailrace.cli.main import run
-from tailrace_spark.batch.micro_batch import WHOLE, MicroBatch
+from tailrace_spark.batch.delivery import WHOLE, MicroBatch
 from tailrace_spark.job.batch_records import BatchRecords
 from tailrace_spark.job.generation_log import BatchGenerations
 from tailrace_spark.sinks.protocol import BatchWrite, here

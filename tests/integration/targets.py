@@ -16,7 +16,7 @@ from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
-from tailrace_spark.sinks.writing import write_here
+from tailrace_spark.sinks.protocol import write_here
 from tests import java_sources, opensearch, rabbitmq
 from tests.held import jar_version, package
 from tests.integration.cassandra_targets import LogTable, OtherKeyspace

@@ -26,9 +26,8 @@ from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table import Column, Table
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId, Summary
 from tailrace_spark.sinks.letters import LOGGED, Letters
-from tailrace_spark.sinks.protocol import ReachableSink, SweepingSink
+from tailrace_spark.sinks.protocol import ReachableSink, SweepingSink, write_here
 from tailrace_spark.sinks.registry import open_sink
-from tailrace_spark.sinks.writing import write_here
 from tests.corpus.kinds import Kinds
 from tests.held import Record, hold
 from tests.integration.agents import (

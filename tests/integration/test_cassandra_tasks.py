@@ -21,14 +21,12 @@ from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.cql.values import codec
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import KafkaPartition
-from tailrace_spark.batch.delivery import Delivered, Piece, RecordId, Summary
-from tailrace_spark.batch.micro_batch import MicroBatch
+from tailrace_spark.batch.delivery import Delivered, MicroBatch, Piece, RecordId, Summary
 from tailrace_spark.sinks.cassandra.cluster import CassandraStore
 from tailrace_spark.sinks.cassandra.settings import CassandraSinkSettings
 from tailrace_spark.sinks.cassandra.sink_base import CassandraWriter
 from tailrace_spark.sinks.cassandra.tables import CassandraTablesSink, TablesOpener
-from tailrace_spark.sinks.protocol import HereOnlyError
-from tailrace_spark.sinks.writing import write_here
+from tailrace_spark.sinks.protocol import HereOnlyError, write_here
 from tests.corpus.recording import select_bytes
 from tests.held import Record, hold
 from tests.integration.agents import cql, create_keyspace

@@ -16,7 +16,7 @@ from tailrace_schemas.change import Change
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.images.store import ImageStore
 from tailrace_spark.sinks.kafka.outlet import KafkaOutlet, KafkaTarget
-from tailrace_spark.sinks.writing import write_here
+from tailrace_spark.sinks.protocol import write_here
 from tests import postgres
 from tests.services.connect import LocalConnect, port_of
 from tests.support.waiting import until

@@ -19,8 +19,7 @@ from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.streams import Generation
 from tailrace_schemas.topics import KafkaPartition
-from tailrace_spark.batch.delivery import Piece, Summary
-from tailrace_spark.batch.micro_batch import CommitMessage, MicroBatch
+from tailrace_spark.batch.delivery import CommitMessage, MicroBatch, Piece, Summary
 from tailrace_spark.job.progress import Progress
 from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.protocol import BatchWrite, Capabilities, Needed, nothing_needed

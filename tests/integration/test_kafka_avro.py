@@ -20,9 +20,8 @@ from tailrace_common.kafka import Record, TopicReader
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Summary
-from tailrace_spark.sinks.protocol import ReachableSink
+from tailrace_spark.sinks.protocol import ReachableSink, write_here
 from tailrace_spark.sinks.registry import sink_of
-from tailrace_spark.sinks.writing import write_here
 from tests.integration.letters import letters_in
 from tests.integration.stream_settings import stream_settings
 from tests.unit.spark.cassandra import Log

@@ -24,10 +24,10 @@ from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.images.store import ImageStore
 from tailrace_spark.sinks.kafka.outlet import Config, KafkaOutlet, KafkaTarget, transactions
+from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.sinks.registry import open_sink, sink_of
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tailrace_spark.sinks.table_faults import TableRefusedError
-from tailrace_spark.sinks.writing import write_here
 from tests.held import jar_version
 from tests.integration.letters import letters_in
 from tests.integration.stream_settings import stream_settings

@@ -13,8 +13,7 @@ import pytest
 from tailrace.local import LocalKafka
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_schemas.errors import FencedError
-from tailrace_spark.batch.delivery import Piece, Summary
-from tailrace_spark.batch.micro_batch import MicroBatch
+from tailrace_spark.batch.delivery import MicroBatch, Piece, Summary
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.kafka.outlet import Config, KafkaOutlet, KafkaTarget, transactions
 from tailrace_spark.sinks.kafka.settings import KafkaSinkSettings
@@ -24,8 +23,8 @@ from tailrace_spark.sinks.kafka.shares import (
     SupersededError,
     WorkerKafkaOutlet,
 )
+from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.sinks.registry import open_sink
-from tailrace_spark.sinks.writing import write_here
 from tests.held import jar_version
 from tests.integration.topics import Dying, Topics
 from tests.support.letters import MemoryLetters

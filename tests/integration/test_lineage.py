@@ -11,7 +11,7 @@ import pytest
 
 from tailrace.local import LocalKafka
 from tailrace_common.settings import Settings
-from tailrace_spark.batch.micro_batch import MicroBatch
+from tailrace_spark.batch.delivery import MicroBatch
 from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.protocol import BatchWrite, Needed, nothing_needed
 from tailrace_spark.sinks.sql.sink import SqlSink

@@ -19,8 +19,8 @@ import sqlalchemy as sa
 
 from tailrace.local.ports import free_port
 from tailrace_schemas.errors import ServiceError
+from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.sinks.sql.sink import SqlSink
-from tailrace_spark.sinks.writing import write_here
 from tests import mariadb
 from tests.services.certificates import Authority
 from tests.unit.spark.cassandra import Log

@@ -17,8 +17,7 @@ from tailrace.local import LocalKafka
 from tailrace_common.settings import Settings
 from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError, SettingsError
-from tailrace_spark.batch.delivery import Summary
-from tailrace_spark.batch.micro_batch import CommitMessage, MicroBatch
+from tailrace_spark.batch.delivery import CommitMessage, MicroBatch, Summary
 from tailrace_spark.job.metrics import StreamMetrics
 from tailrace_spark.job.progress import Progress
 from tailrace_spark.job.stream import Stream

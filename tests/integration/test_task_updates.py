@@ -19,7 +19,7 @@ from tailrace_spark.batch.delivery import Delivered, Piece
 from tailrace_spark.sinks.cassandra.log.rows import write_times
 from tailrace_spark.sinks.protocol import HereOnlyError
 from tailrace_spark.streams.lookup import StreamTable
-from tailrace_spark.tasks.updates import PartitionUpdates, UpdateReading
+from tailrace_spark.tasks.partition_writer import PartitionUpdates, UpdateReading
 from tests.integration.feed import Feed
 from tests.unit.spark.source.updates import TABLE, change, told, whole
 

@@ -115,7 +115,7 @@ BUGS: Final[tuple[Breakage, ...]] = (
     # -- collections, counters, columns
     _bug(
         "equal decimals in other bytes are two elements of a set",
-        "tailrace_spark.rowstate.paths:path_key",
+        "tailrace_spark.rowstate.row:path_key",
         replace("cql_type.kind not in ('map', 'set')", "cql_type.kind != 'map'"),
     ),
     _bug(
@@ -125,10 +125,10 @@ BUGS: Final[tuple[Breakage, ...]] = (
     ),
     _bug(
         "of a counter's shards the one with the least clock holds",
-        "tailrace_spark.rowstate.counters:shards",
+        "tailrace_spark.rowstate.cells:shards",
         replace("_turned(clock)", "bytes(255 - byte for byte in clock)"),
     ),
-    _bug("a counter's shards are added up whatever their clocks", "tailrace_spark.rowstate.counters:_ID", give("32")),
+    _bug("a counter's shards are added up whatever their clocks", "tailrace_spark.rowstate.cells:_ID", give("32")),
     _bug(
         "a counter's tombstone holds by its time only",
         "tailrace_spark.rowstate.visible:_live",
@@ -176,7 +176,7 @@ BUGS: Final[tuple[Breakage, ...]] = (
     ),
     _bug(
         "a truncation holds nothing back that comes later",
-        "tailrace_spark.merge.truncation:truncate_batch",
+        "tailrace_spark.merge.batch_changes:truncate_batch",
         replace("truncations.covers", "TruncationState().covers"),
     ),
     # -- the sink
@@ -192,7 +192,7 @@ BUGS: Final[tuple[Breakage, ...]] = (
     ),
     _bug(
         "of a plain change that meets nothing, cells of dropped columns are shown",
-        "tailrace_spark.sinks.sql.render:Renderer.plain_values",
+        "tailrace_spark.sinks.sql.row_builder:Renderer.plain_values",
         drop("written <= plan[1].dropped_at"),
     ),
 )

@@ -19,8 +19,7 @@ from tailrace_schemas.digest import change_digest
 from tailrace_schemas.position import Position
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
-from tailrace_spark.sinks.protocol import SweepingSink
-from tailrace_spark.sinks.writing import write_here
+from tailrace_spark.sinks.protocol import SweepingSink, write_here
 from tests.corpus.corpus import logged_in
 from tests.oracle.comparison import Answer, Difference, Followed, differences
 

@@ -17,9 +17,8 @@ from tailrace_common.settings import Settings
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.job.stream import Stream
-from tailrace_spark.sinks.protocol import Capabilities, SweepingSink
+from tailrace_spark.sinks.protocol import Capabilities, SweepingSink, write_here
 from tailrace_spark.sinks.sql.sink import SqlSink
-from tailrace_spark.sinks.writing import write_here
 from tests.support.here_sink import HereSink
 from tests.support.waiting import until
 

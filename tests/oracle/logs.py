@@ -19,8 +19,7 @@ from tailrace_schemas.change_json import ChangeForms
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
-from tailrace_spark.sinks.protocol import Sink
-from tailrace_spark.sinks.writing import write_here
+from tailrace_spark.sinks.protocol import Sink, write_here
 from tests.oracle.comparison import Difference, Downstream
 from tests.oracle.direct import Recorded, cut, replay
 from tests.unit.spark.sinks.change_log_contract import Crash, Outside, as_read, once

@@ -12,8 +12,8 @@ import pytest
 import sqlalchemy as sa
 
 from tailrace_schemas.cql.types import parse_type
+from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.sinks.sql.sink import SqlSink
-from tailrace_spark.sinks.writing import write_here
 from tests.breakages.breakage import Breakage
 from tests.breakages.run import ROOT
 from tests.oracle.bugs import BUGS

@@ -9,8 +9,7 @@ import pyarrow as pa
 
 from tailrace_schemas.avro.names import avro_name, cql_name
 from tailrace_schemas.change_json import plain
-from tailrace_spark.sinks.arrow.relabel import relabelled_batch
-from tailrace_spark.sinks.arrow.types import DAY, conform
+from tailrace_spark.sinks.arrow.types import DAY, conform, relabelled_batch
 
 
 def change_records(table: str, rows: Any) -> Iterator[dict[str, Any]]:

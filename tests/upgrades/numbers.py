@@ -21,7 +21,7 @@ KEPT: Final[Mapping[str, tuple[Constant, ...]]] = {
     ),
     "the mark of a `cdc_raw`'s owner": (("tailrace.capture.owner", "_VERSION"),),
     "a spool's epoch": (("tailrace.retention.spool", "EPOCH_FORMAT"),),
-    "a stream's checkpoint": (("tailrace_spark.job.checkpoint", "FORMAT"), ("tailrace_spark.job.notes", "FORMAT")),
+    "a stream's checkpoint": (("tailrace_spark.job.checkpoint", "FORMAT"), ("tailrace_spark.job.checkpoint", "FORMAT")),
     "snapshots": (("tailrace_spark.snapshot.progress", "VERSION"), ("tailrace_spark.snapshot.records", "FORMAT")),
     "a sink's table catalog": (("tailrace_spark.merge.table_record", "VERSION"),),
     "stored rows and partitions": (
@@ -29,21 +29,21 @@ KEPT: Final[Mapping[str, tuple[Constant, ...]]] = {
         ("tailrace_spark.sinks.opensearch.state", "VERSION"),
     ),
     "stored truncations": (("tailrace_spark.rowstate.codec", "_TRUNCATIONS_VERSION"),),
-    "tables of Tailrace's own in a SQL database": (("tailrace_spark.sinks.state_store.formats", "FORMAT"),),
-    "tables of Tailrace's own in Cassandra": (("tailrace_spark.sinks.cassandra.own_tables", "FORMAT"),),
+    "tables of Tailrace's own in a SQL database": (("tailrace_spark.sinks.state_store.tables", "FORMAT"),),
+    "tables of Tailrace's own in Cassandra": (("tailrace_spark.sinks.cassandra.store", "FORMAT"),),
     "every table of a `delta` or `iceberg` sink": (("tailrace_spark.sinks.lake.store", "FORMAT"),),
     "`.sink-letters`": (("tailrace_spark.batch.delivery", "LETTER_FORMAT"),),
     "a sink's progress": (
-        ("tailrace_spark.batch.sink_progress", "FORMAT"),
+        ("tailrace_spark.batch.delivery", "FORMAT"),
         ("tailrace_spark.sinks.kafka.progress", "FORMAT"),
     ),
-    "the reach of a `files` sink": (("tailrace_spark.sinks.files.reach", "FORMAT"),),
+    "the reach of a `files` sink": (("tailrace_spark.sinks.files.store", "FORMAT"),),
     "backups of the meta database": (("tailrace_server.meta.backup", "FORMAT"),),
 }
 """By the beginning of a row's first cell. The meta database has Alembic's revisions."""
 
 NOT_KEPT: Final[Mapping[Constant, str]] = {
     ("tailrace_schemas.entries", "VERSION"): "ScyllaDB's, of a stream id",
-    ("tailrace_spark.job.checkpoint_lock", "_VERSION"): "who holds a lock: read for an error's words alone",
+    ("tailrace_spark.job.checkpoint", "_VERSION"): "who holds a lock: read for an error's words alone",
 }
 """Constants of such names that are of nothing which an earlier version reads."""

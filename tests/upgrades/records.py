@@ -26,9 +26,8 @@ from tailrace_schemas.position import Position
 from tailrace_schemas.progress import Progress, decode_progress, encode_progress, progress_key
 from tailrace_schemas.ring import Node, Ring
 from tailrace_schemas.streams import build_generation
-from tailrace_spark.batch.delivery import DeadLetter, RecordId
-from tailrace_spark.batch.sink_progress import SinkProgress, progress_from_json, progress_to_json
-from tailrace_spark.job.notes import decode_note, encode_note
+from tailrace_spark.batch.delivery import DeadLetter, RecordId, SinkProgress, progress_from_json, progress_to_json
+from tailrace_spark.job.checkpoint import decode_note, encode_note
 from tailrace_spark.merge.table_record import TableRecord, decode_record, encode_record
 from tailrace_spark.rowstate.codec import decode_truncations, encode_truncations
 from tailrace_spark.rowstate.truncation import HostTruncation, TruncationState

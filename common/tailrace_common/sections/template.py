@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from hashlib import blake2b
 from string import Formatter
 from typing import Final
@@ -13,6 +14,9 @@ KEY_COLUMN: Final = "key."
 _SAMPLES: Final = {"number": 0}
 # File systems have 255 bytes for a name. Behind a table's stand `-state`, and `-2`, `-3`, ... where it has several.
 _LONGEST_DIRECTORY: Final = 240
+# Ours stand beside a table's columns.
+KEY: Final = "__key"
+CLUSTERING: Final = "__clustering"
 
 
 def fit(name: str, limit: int) -> str:
@@ -86,3 +90,16 @@ def filled_for_table(text: str, **names: str) -> str:
         if name is not None:
             filled += f"{{{name}}}" if name.startswith(KEY_COLUMN) else names[name]
     return filled
+
+
+def claim(name: str, limit: int, used: Collection[str], needs: Callable[[str], frozenset[str]] | None = None) -> str:
+    """A name that is free: `name`, else `name_2`, `name_3`, ...; `used` holds names in lower case.
+
+    It is free when none of what it `needs`, in lower case, is taken: by default itself alone.
+    """
+    fitting = free = fit(name, limit)
+    suffix = 1
+    while not (needs(free) if needs else {free.lower()}).isdisjoint(used):
+        suffix += 1
+        free = fit(fitting, limit - len(str(suffix)) - 1) + f"_{suffix}"
+    return free

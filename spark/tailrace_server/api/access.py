@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
+import threading
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
@@ -13,7 +15,6 @@ from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from tailrace_server.api.limits import RateLimit
 from tailrace_server.api.metrics import ServerMetrics
 from tailrace_server.meta.keys import ApiKeys, Caller, Role, is_api_key
 from tailrace_server.oidc.sign_in import SignIn
@@ -30,6 +31,8 @@ _OF_AN_ADDRESS: Final = 4
 _bearer: Final = HTTPBearer(
     auto_error=False, description="A key of `tailrace api-keys add`, or a token of server.oidc.issuer"
 )
+MOST_NAMES: Final = 10_000
+"""So many callers are remembered, those that asked last: addresses of strangers are among them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,3 +173,31 @@ class BodyLimit:
             return message
 
         await self._app(scope, limited, send)
+
+
+class RateLimit:
+    """Takes a token for each request. Any thread may ask."""
+
+    def __init__(self, per_second: float, burst: int, clock: Callable[[], float]) -> None:
+        """At most `burst` requests at once, then so many a second; `clock` is monotonic, in seconds."""
+        self._per_second = per_second
+        self._burst = float(burst)
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def times(self, factor: int) -> RateLimit:
+        """Another one, which allows so many times as much."""
+        return RateLimit(factor * self._per_second, factor * int(self._burst), self._clock)
+
+    def wait(self, name: str) -> float:
+        """0 where a caller may ask now; else in how many seconds. Asking too early costs nothing more."""
+        with self._lock:
+            now = self._clock()
+            tokens, filled = self._buckets.pop(name, (self._burst, now))
+            tokens = min(self._burst, tokens + (now - filled) * self._per_second)
+            missing = max(0.0, 1 - tokens)
+            self._buckets[name] = (tokens if missing else tokens - 1, now)
+            if len(self._buckets) > MOST_NAMES:
+                self._buckets.popitem(last=False)
+            return missing / self._per_second

@@ -3,23 +3,24 @@
 Annotations are not put off here: FastAPI reads them, and some are made of arguments.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
+from pydantic import BaseModel, Field
 
 from tailrace_common.secrets import redact
 from tailrace_schemas.errors import ServiceError, TailraceError
 from tailrace_server.api.access import PREFIX, Access, AddressLimit, BodyLimit, OperationsFor, require_role, requires
-from tailrace_server.api.bodies import ResetBody, SqlBody
-from tailrace_server.api.metrics import CONTENT_TYPE, Counting, ServerMetrics
-from tailrace_server.api.shared import Shared
+from tailrace_server.api.metrics import CONTENT_TYPE, Counting, ServerMetrics, Shared
 from tailrace_server.meta.keys import Caller, Role
-from tailrace_server.model.errors import ConflictError, RefusedRequestError, UnknownSubscriptionError
+from tailrace_server.model.subscription import ConflictError, RefusedRequestError, UnknownSubscriptionError
 from tailrace_server.operations.answers import Answer
-from tailrace_server.operations.asking import Asked, flat
+from tailrace_server.operations.asking import Asked, Body, flat
 from tailrace_server.operations.operations import Alteration
 from tailrace_server.sql.parsing import parse
 from tailrace_server.sql.running import run
@@ -34,6 +35,7 @@ STATUS: Final[tuple[tuple[type[TailraceError], int], ...]] = (
     (ServiceError, 503),
 )
 """The status of each kind of error; of others it is 500."""
+LONGEST_STATEMENT: Final = 10_000
 
 
 def application(
@@ -162,3 +164,29 @@ async def _invalid(_request: Request, error: Exception) -> JSONResponse:
 def _answer(words: str, status: int) -> JSONResponse:
     """JSON can name halves of characters, which no answer can repeat."""
     return JSONResponse({"detail": redact(words).encode(errors="replace").decode()}, status)
+
+
+class ResetBody(BaseModel):
+    """Where to read from."""
+
+    model_config = Body.__pydantic_config__
+
+    start: str | None = Field(
+        default=None,
+        description="earliest, latest, or a time (ISO 8601). null: earliest, and with snapshot as it is",
+    )
+    snapshot: bool = Field(default=False, description="Read the tables again too, from their first range")
+    offsets: dict[str, dict[int, int]] | None = Field(
+        default=None, description="Or offsets by topic and partition; other partitions from their beginning"
+    )
+
+
+class SqlBody(BaseModel):
+    """A statement."""
+
+    model_config = Body.__pydantic_config__
+
+    statement: str = Field(
+        max_length=LONGEST_STATEMENT, description="One statement", examples=["SHOW SUBSCRIPTIONS LIKE 'shop.%'"]
+    )
+    check: bool = Field(default=True, description="Look at table, columns and sink before anything is kept")

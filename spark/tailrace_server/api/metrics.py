@@ -2,16 +2,44 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, ProcessCollector, generate_latest
 
-from tailrace_server.api.shared import Shared
 from tailrace_server.api.subscription_metrics import SubscriptionMetrics
 from tailrace_server.operations.answers import Answer
 
+_FRESH_SECONDS: Final = 5.0
+T = TypeVar("T")
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
+
+
+class Shared(Generic[T]):
+    """A value that is read again only when it is some seconds old; one reads, and the others wait for it."""
+
+    def __init__(self, read: Callable[[], T], clock: Callable[[], float] = time.monotonic) -> None:
+        self._read = read
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._value: tuple[float, T] | None = None
+        self._failure: tuple[float, Exception] | None = None
+
+    def get(self) -> T:
+        """Raises what reading raises, to all who have waited for it too: each of them would wait as long again."""
+        began = self._clock()
+        with self._lock:
+            if self._failure is not None and self._failure[0] > began:
+                raise self._failure[1]
+            if self._value is None or began - self._value[0] > _FRESH_SECONDS:
+                try:
+                    self._value = began, self._read()
+                except Exception as error:
+                    self._failure = self._clock(), error
+                    raise
+            return self._value[1]
 
 
 class ServerMetrics:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import logging
+import os
+import signal
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -18,8 +22,8 @@ from tailrace_common.cli.signals import stopping
 from tailrace_common.http_server import PortTakenError
 from tailrace_common.sections.server import OidcSettings
 from tailrace_common.settings import Settings
+from tailrace_schemas.errors import ServiceError
 from tailrace_server.cli.opening import opened
-from tailrace_server.cli.supervising import NOTHING_TO_DO, end_with_supervisor, is_supervised, supervise
 from tailrace_server.meta.database import MetaDatabase
 from tailrace_server.meta.keys import ApiKeys
 from tailrace_server.meta.subscriptions import Subscriptions
@@ -30,6 +34,10 @@ if TYPE_CHECKING:
     from tailrace_server.oidc.tokens import Tokens
 
 log = logging.getLogger("tailrace_server")
+NOTHING_TO_DO: Final = os.EX_TEMPFAIL
+"""How a process ends without which the others go on."""
+_SUPERVISOR: Final = "TAILRACE_SUPERVISOR"
+_LOOK_SECONDS: Final = 0.5
 
 
 class ServerRole(StrEnum):
@@ -86,13 +94,12 @@ def server(
 @contextmanager
 def _serving(settings: Settings, database: MetaDatabase, subscriptions: Subscriptions) -> Iterator[None]:
     """While inside, the HTTP API answers."""
-    from tailrace_server.api.access import Access
+    from tailrace_server.api.access import Access, RateLimit
     from tailrace_server.api.app import application  # other commands need no web framework
-    from tailrace_server.api.limits import RateLimit
     from tailrace_server.api.listening import listening
     from tailrace_server.operations.checks import examined
+    from tailrace_server.web.access import site_of
     from tailrace_server.web.app import install, sampling
-    from tailrace_server.web.site import site_of
 
     chosen, keys = settings.server, ApiKeys(database)
     if chosen.authentication and chosen.oidc is None and not keys.all():
@@ -125,8 +132,10 @@ def _serving(settings: Settings, database: MetaDatabase, subscriptions: Subscrip
 @contextmanager
 def _issuer(settings: OidcSettings) -> Iterator[tuple[Tokens, SignIn | None]]:
     """While inside, tokens of the issuer are accepted, and browsers may sign in by it."""
-    from tailrace_server.oidc.discovery import Discovery  # servers without an issuer need no client of HTTP
-    from tailrace_server.oidc.keys import IssuerKeys
+    from tailrace_server.oidc.discovery import (
+        Discovery,  # servers without an issuer need no client of HTTP
+        IssuerKeys,
+    )
     from tailrace_server.oidc.sign_in import SignIn
     from tailrace_server.oidc.tokens import Tokens
 
@@ -144,3 +153,45 @@ def _work(settings: Settings, database: MetaDatabase, stop: threading.Event) -> 
         worked = working(settings, database, spark)
         with stopping(stop, log, "finishing batches"), worked as worker:
             work(worker, stop, spark, settings.server.lease_seconds)
+
+
+def supervise(roles: Sequence[str], stop: threading.Event) -> None:
+    """Run this command once more for each role, until it is told to stop; all have ended then.
+
+    Raises ServiceError where one has ended by itself, or not in order.
+    """
+    environment = {**os.environ, _SUPERVISOR: str(os.getpid())}
+    running = {
+        role: subprocess.Popen([*sys.orig_argv, "--role", role], env=environment)  # noqa: S603 - this command, no shell
+        for role in roles
+    }
+    faults: list[str] = []
+    while running:
+        is_over = bool(faults) or stop.wait(_LOOK_SECONDS)
+        in_order = (0, NOTHING_TO_DO, -signal.SIGTERM) if is_over else (NOTHING_TO_DO,)
+        for role, process in list(running.items()):
+            if is_over:
+                process.terminate()
+                process.wait()
+            if (code := process.poll()) is not None:
+                del running[role]
+                if code not in in_order:
+                    faults.append(f"the process of the {role} has ended (exit code {code})")
+    if faults:
+        raise ServiceError(f"{', and '.join(faults)}; this server ends with it. Its log has the reason")
+
+
+def is_supervised() -> bool:
+    """Whether this process is one of several of a server."""
+    return _SUPERVISOR in os.environ
+
+
+def end_with_supervisor(stop: threading.Event) -> None:
+    """Stop when whoever has started this process is gone, as by kill -9."""
+
+    def watch() -> None:
+        while os.getppid() == int(os.environ[_SUPERVISOR]) and not stop.wait(_LOOK_SECONDS):
+            pass
+        stop.set()
+
+    threading.Thread(target=watch, name="supervisor", daemon=True).start()

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from enum import Enum
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
 
 from tailrace_common.closing import Closing
 from tailrace_common.secrets import shown_database
-from tailrace_schemas.errors import ServiceError
-from tailrace_server.meta.bounds import bound
-from tailrace_server.meta.migration import Tables, current, upgrade
+from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.sinks.state_store.engine import absent, failure, open_engine
 
 log = logging.getLogger("tailrace_server")
@@ -24,6 +30,14 @@ log = logging.getLogger("tailrace_server")
 _LOCK: Final = 5_471_990_131_277
 """The number, and for MySQL the name, of the lock under which tables are made: several servers may start at once."""
 _LOCK_SECONDS: Final = 60
+SECONDS: Final = 5
+"""Of each step. A call that finds its pooled connection dead connects anew, so it takes two at the most."""
+_BY_DIALECT: Final[dict[str, dict[str, int]]] = {
+    "sqlite": {"timeout": 2 * SECONDS},  # a file never hangs: others write
+    "postgresql": {"connect_timeout": SECONDS, "tcp_user_timeout": 1000 * SECONDS},
+    "mysql": {"connect_timeout": SECONDS, "read_timeout": SECONDS, "write_timeout": SECONDS},
+}
+T = TypeVar("T")
 
 
 class MetaDatabase(Closing):
@@ -107,3 +121,93 @@ def file_url(file: Path) -> str:
 def first(connection: sa.Connection, statement: sa.Executable) -> Any:
     """The first row of what a statement gives, as a mapping; None without any."""
     return connection.execute(statement).mappings().first()
+
+
+class now(FunctionElement[int]):
+    """The time of the statement."""
+
+    inherit_cache = True
+    type = sa.BigInteger()
+
+
+@compiles(now, "sqlite")
+def _sqlite(_element: now, _compiler: Any, **_: Any) -> str:
+    return "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)"
+
+
+@compiles(now, "postgresql")
+def _postgresql(_element: now, _compiler: Any, **_: Any) -> str:
+    return "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)"
+
+
+@compiles(now, "mysql")
+@compiles(now, "mariadb")
+def _mysql(_element: now, _compiler: Any, **_: Any) -> str:
+    return "(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) DIV 1000)"
+
+
+def bound(engine: sa.Engine) -> None:
+    """Give each connection and each statement of an engine its time-outs."""
+    limits, is_postgresql = _BY_DIALECT[engine.dialect.name], engine.dialect.name == "postgresql"
+
+    @sa.event.listens_for(engine, "do_connect")
+    def _connect(dialect: sa.Dialect, _record: object, words: list[Any], values: dict[str, Any]) -> Any:
+        connection: Any = dialect.connect(*words, **{**values, **limits})
+        if is_postgresql:
+            connection.wait = partial(_answered, connection, connection.wait)
+        return connection
+
+    if is_postgresql:
+
+        @sa.event.listens_for(engine, "begin")
+        def _begin(connection: sa.Connection) -> None:
+            connection.exec_driver_sql(f"SET LOCAL statement_timeout = {1000 * SECONDS}")
+
+
+def _answered(connection: Any, wait: Callable[..., T], steps: object, **how: Any) -> T:
+    """As psycopg waits for an answer, but no longer. The server's own time-out does not reach us where a network hangs,
+    and TCP's does not where a proxy keeps the connection alive."""
+    try:
+        return wait(steps, **{"timeout": SECONDS + 1, **how})
+    except Exception:
+        if connection.info.transaction_status.name == "ACTIVE":
+            connection.close()  # the answer to come would be taken for the next question's
+        raise
+
+
+class Tables(Enum):
+    """How the tables of a database stand to what this version reads and writes."""
+
+    CURRENT = "current"
+    OLDER = "older"
+
+
+def current(connection: sa.Connection, location: str) -> Tables:
+    """Whether the tables have to be made or altered. Raises SettingsError for those of a version that nobody knows."""
+    revision = revision_of(connection)
+    scripts = ScriptDirectory.from_config(_config(connection))
+    if revision == scripts.get_current_head():
+        return Tables.CURRENT
+    if revision is not None and revision not in {script.revision for script in scripts.walk_revisions()}:
+        raise SettingsError(
+            f"server.url {location}: its tables are of another version of Tailrace (revision {revision}). "
+            "Install that version, or give the servers another database"
+        )
+    return Tables.OLDER
+
+
+def revision_of(connection: sa.Connection) -> str | None:
+    """The revision of the tables; None where there are none."""
+    return MigrationContext.configure(connection).get_current_revision()
+
+
+def upgrade(connection: sa.Connection) -> None:
+    """Make the tables, or alter them."""
+    command.upgrade(_config(connection), "head")
+
+
+def _config(connection: sa.Connection) -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).with_name("migrations")).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    return config

@@ -9,8 +9,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from tailrace_server.meta.clock import now
-from tailrace_server.meta.database import MetaDatabase
+from tailrace_server.meta.database import MetaDatabase, now
 from tailrace_server.meta.tables import progress, progress_history
 
 STEP_MS: Final = 30_000

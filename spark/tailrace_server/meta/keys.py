@@ -11,10 +11,9 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from tailrace_server.meta.clock import now
-from tailrace_server.meta.database import MetaDatabase, first
+from tailrace_server.meta.database import MetaDatabase, first, now
 from tailrace_server.meta.tables import api_key
-from tailrace_server.model.errors import ConflictError, UnknownSubscriptionError
+from tailrace_server.model.subscription import ConflictError, UnknownSubscriptionError
 
 _PREFIX: Final = "tailrace_"
 

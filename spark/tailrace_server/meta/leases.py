@@ -11,15 +11,11 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from tailrace_schemas.topics import KafkaPartition
-from tailrace_server.meta.clock import now
-from tailrace_server.meta.database import MetaDatabase, first
-from tailrace_server.meta.rows import subscription_of, topics_json
+from tailrace_server.meta.database import MetaDatabase, first, now
+from tailrace_server.meta.subscriptions import subscription_of, topics_json
 from tailrace_server.meta.tables import delivery, progress, snapshot_progress, subscribe, worker
-from tailrace_server.model.delivery import News
-from tailrace_server.model.errors import LostLeaseError
-from tailrace_server.model.progress import PartitionProgress
-from tailrace_server.model.sharing import fair_share
-from tailrace_server.model.subscription import RUNNABLE, State, Subscription, Topics
+from tailrace_server.model.delivery import News, PartitionProgress, fair_share
+from tailrace_server.model.subscription import RUNNABLE, LostLeaseError, State, Subscription, Topics
 
 log = logging.getLogger("tailrace_server")
 _RUNNABLE: Final = [str(state) for state in RUNNABLE]

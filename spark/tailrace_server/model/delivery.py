@@ -1,8 +1,8 @@
-"""What a sink has of a subscription beyond offsets: when it was written, how complete it is, what it set aside."""
+"""How far a subscription is by Kafka partition, what its sink has beyond that, and a worker's fair share."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,6 +11,26 @@ from tailrace_schemas.topics import KafkaPartition
 Offsets = Mapping[KafkaPartition, int]
 
 _MOST: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionProgress:
+    """The offset that is read next, and the partition's end when somebody last looked; None: nobody did."""
+
+    next: int
+    end: int | None = None
+
+    @property
+    def behind(self) -> int | None:
+        """Records that are not in the sink yet; the marks of transactions have offsets too."""
+        return None if self.end is None else max(0, self.end - self.next)
+
+
+def total_behind(progress: Iterable[PartitionProgress]) -> int | None:
+    """Records that are not in the sink yet; None where nobody has looked."""
+    counts = [partition.behind for partition in progress]
+    numbers = [count for count in counts if count is not None]
+    return sum(numbers) if numbers else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,3 +91,8 @@ class Completeness:
 
 def _reached(offsets: Offsets, ends: Offsets) -> bool:
     return all(offsets.get(partition, end) >= end for partition, end in ends.items())
+
+
+def fair_share(subscriptions: int, workers: int, limit: int) -> int:
+    """The most that one of these workers should run; together they can run all, as far as `limit` of each allows."""
+    return min(limit, -(-subscriptions // max(1, workers)))

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Final, Self
 
-from tailrace_server.model.errors import RefusedRequestError
+from tailrace_schemas.errors import FencedError, SettingsError, TailraceError
 
 _KEYSPACE: Final = re.compile(r"[\w*?]{1,100}")
 _TABLE: Final = re.compile(r"[\w*?]{1,222}")
@@ -24,6 +24,22 @@ INITIAL: Final = "initial"
 ONLY: Final = "only"
 ALL: Final = ""
 """Stands for all topics that have no reading of their own, as tailrace_spark.source.readings has it."""
+
+
+class RefusedRequestError(SettingsError):
+    """A request is wrong in itself: an unknown setting, a name that cannot be. Status 422."""
+
+
+class UnknownSubscriptionError(TailraceError):
+    """There is no such subscription, or the name fits several. Status 404."""
+
+
+class ConflictError(TailraceError):
+    """A request does not fit what exists: a name that is taken, a state that does not allow it. Status 409."""
+
+
+class LostLeaseError(FencedError):
+    """This worker does not own the subscription any more: another one may. It writes nothing of it from now on."""
 
 
 class State(StrEnum):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from tailrace_server.model.errors import ConflictError
 from tailrace_server.model.subscription import (
     ALL,
     INITIAL,
     NEVER,
     SNAPSHOT,
+    ConflictError,
     Shape,
     Sink,
     Start,

@@ -18,7 +18,7 @@ from joserfc.jws import JWSRegistry
 
 from tailrace_common.sections.server import OidcSettings
 from tailrace_server.meta.keys import Caller, Role
-from tailrace_server.oidc.keys import IssuerKeys, Key
+from tailrace_server.oidc.discovery import IssuerKeys, Key
 
 LONGEST_SUBJECT: Final = 190
 """The audit keeps 200 characters of a name, and two subjects must not become one."""

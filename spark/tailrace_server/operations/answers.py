@@ -9,11 +9,10 @@ from typing import Any, Final
 
 from tailrace_schemas.errors import CorruptError
 from tailrace_schemas.topics import KafkaPartition
-from tailrace_server.model.delivery import Delivery
-from tailrace_server.model.progress import PartitionProgress, total_behind
+from tailrace_server.model.delivery import Delivery, PartitionProgress, total_behind
 from tailrace_server.model.subscription import NEVER, State, Subscription
-from tailrace_spark.snapshot.intervals import Intervals
 from tailrace_spark.snapshot.progress import Snapshots, TableSnapshot, snapshots_from_json, status_row
+from tailrace_spark.snapshot.ranges import Intervals
 
 Answer = dict[str, Any]
 Positions = Mapping[KafkaPartition, PartitionProgress]

@@ -17,10 +17,10 @@ from tailrace_schemas.errors import SettingsError, TailraceError
 from tailrace_schemas.masks import Masks
 from tailrace_schemas.table import Table
 from tailrace_server.model.subscription import Request
+from tailrace_server.operations.asking import section_of
 from tailrace_server.operations.operations import IN_PART, SOURCE
-from tailrace_server.operations.sections import section_of
 from tailrace_spark.cli.check import check_sink
-from tailrace_spark.merge.row_filter import RowFilters, predicate_of
+from tailrace_spark.merge.condition import RowFilters, predicate_of
 from tailrace_spark.shaping import NO_WHOLE_ROWS, Filters, masks_of, newest, split_conditions
 from tailrace_spark.sinks.changelog.routes import require_key_columns
 from tailrace_spark.sinks.protocol import Capabilities

@@ -13,8 +13,16 @@ from tailrace_common.settings import Settings
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_server.model import transitions
-from tailrace_server.model.errors import RefusedRequestError, UnknownSubscriptionError
-from tailrace_server.model.subscription import EARLIEST, Request, Start, Subscription, TableName, require_name
+from tailrace_server.model.subscription import (
+    EARLIEST,
+    RefusedRequestError,
+    Request,
+    Start,
+    Subscription,
+    TableName,
+    UnknownSubscriptionError,
+    require_name,
+)
 from tailrace_server.operations.answers import Answer, Kept, answer_of, details_of, time_of
 from tailrace_server.operations.asking import (
     Asked,

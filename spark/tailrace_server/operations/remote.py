@@ -14,7 +14,7 @@ from tailrace_common.closing import Closing
 from tailrace_common.secrets import origin
 from tailrace_schemas.errors import ServiceError, SettingsError, TailraceError
 from tailrace_schemas.topics import KafkaPartition
-from tailrace_server.model.errors import ConflictError, RefusedRequestError, UnknownSubscriptionError
+from tailrace_server.model.subscription import ConflictError, RefusedRequestError, UnknownSubscriptionError
 from tailrace_server.operations.answers import Answer
 from tailrace_server.operations.asking import Asked
 from tailrace_server.operations.operations import Alteration, resolved

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hmac import compare_digest
 from typing import Final
@@ -10,9 +11,14 @@ from urllib.parse import parse_qsl
 
 from fastapi import HTTPException, Request
 
-from tailrace_server.api.access import ANYBODY, Access, host_of
+from tailrace_common.settings import Settings
+from tailrace_server.api.access import ANYBODY, Access, OperationsFor, host_of
+from tailrace_server.meta.database import MetaDatabase
+from tailrace_server.meta.history import History
 from tailrace_server.meta.keys import Caller, Role
 from tailrace_server.meta.sessions import Session, Sessions
+from tailrace_server.meta.subscriptions import Subscriptions
+from tailrace_server.operations.operations import DirectOperations, Examine
 
 COOKIE: Final = "tailrace_session"
 TOKEN: Final = "token"  # noqa: S105 - the name of a field
@@ -91,3 +97,40 @@ def require_token(visitor: Visitor, form: Mapping[str, str]) -> None:
     """Raise HTTPException 403 for a form that is not of this session's pages."""
     if not compare_digest(visitor.session.token.encode(), form.get(TOKEN, "").encode()):
         raise HTTPException(403, "the form is of another session, or of one that has ended: load the page again")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """All of it. `clock` is wall time, in seconds."""
+
+    settings: Settings
+    operations: OperationsFor
+    subscriptions: Subscriptions
+    history: History
+    doors: Doorkeeper
+    sessions: Sessions
+    version: str
+    clock: Callable[[], float]
+
+
+def site_of(
+    settings: Settings,
+    database: MetaDatabase,
+    subscriptions: Subscriptions,
+    version: str,
+    access: Access,
+    clock: Callable[[], float] = time.time,
+    examine: Examine | None = None,
+) -> Site:
+    """The site of a server with these settings; requests are looked at by `examine`."""
+    sessions = Sessions(database, clock)
+    return Site(
+        settings=settings,
+        operations=lambda name: DirectOperations(subscriptions, settings, name, examine),
+        subscriptions=subscriptions,
+        history=History(database),
+        doors=Doorkeeper(sessions, access),
+        sessions=sessions,
+        version=version,
+        clock=clock,
+    )

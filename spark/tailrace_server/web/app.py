@@ -3,29 +3,51 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
+from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.responses import JSONResponse, Response
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.staticfiles import StaticFiles
 
 from tailrace_common.secrets import redact
+from tailrace_common.sections.section import is_loopback
+from tailrace_common.sections.server import CALLBACK
 from tailrace_schemas.errors import ServiceError, TailraceError
 from tailrace_server.api.access import PREFIX
 from tailrace_server.api.app import STATUS
 from tailrace_server.meta.history import History
 from tailrace_server.meta.keys import digest_of
-from tailrace_server.web import changing, editing, issuer, looking, reading
-from tailrace_server.web.access import COOKIE, SignInError, form_of, require_token
-from tailrace_server.web.guard import Guard
+from tailrace_server.meta.sessions import Subject
+from tailrace_server.oidc.sign_in import FLOW_SECONDS, Flow, RefusedSignInError
+from tailrace_server.web import editing, looking, reading
+from tailrace_server.web.access import COOKIE, SignInError, Site, Visitor, form_of, require_token
 from tailrace_server.web.rendering import STATIC, THEME_COOKIE, THEMES, Renderer, local_path, redirect
-from tailrace_server.web.site import Site
 
 Form = Annotated[dict[str, str], Depends(form_of)]
 _SAMPLING_SECONDS: Final = 5.0
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'"
+)
+"""Scripts and styles are files of this server; nothing is inline, and nothing comes from elsewhere."""
+
+_HEADERS: Final[Mapping[str, str]] = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+_READING: Final = ("GET", "HEAD", "OPTIONS")
+_OTHER_SITES: Final = ("cross-site", "same-site")
+FLOW_COOKIE: Final = "tailrace_sign_in"
+_PATH: Final = "/login"
 
 
 def install(app: FastAPI, site: Site) -> None:
@@ -61,10 +83,10 @@ def pages(site: Site) -> FastAPI:
     renderer = Renderer(site)
     app.mount("/static", StaticFiles(directory=STATIC))
     _signing(app, site, renderer)
-    issuer.routes(app, site, renderer)
+    routes(app, site, renderer)
     editing.routes(app, site, renderer)  # before those with a name in the address
     reading.routes(app, site, renderer)
-    changing.routes(app, site, renderer)
+    reading.routes(app, site, renderer)
     looking.routes(app, site, renderer)
     _errors(app, site, renderer)
     return app
@@ -140,3 +162,116 @@ def _errors(app: FastAPI, site: Site, renderer: Renderer) -> None:
         answer = shown(request, refusal.status_code, str(refusal.detail))
         answer.headers.update(refusal.headers or {})
         return answer
+
+
+class Guard:
+    """Puts the headers on each answer, and refuses what a page of another site asks for with 403."""
+
+    def __init__(self, app: Any, *, loopback_only: bool) -> None:
+        """`loopback_only`: nobody has to sign in, so that the address in the browser must be this machine's.
+
+        Otherwise a name of another site that leads here (DNS rebinding) would make its pages pages of this server.
+        """
+        self._app = app
+        self._loopback_only = loopback_only
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """As ASGI has it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def protected(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        refusal = self._refusal(scope["method"], Headers(scope=scope))
+        answer = self._app if refusal is None else JSONResponse({"detail": refusal}, 403)
+        await answer(scope, receive, protected)
+
+    def _refusal(self, method: str, headers: Headers) -> str | None:
+        host = headers.get("host", "")
+        if self._loopback_only and not is_loopback(_split(f"//{host}").hostname or ""):
+            return (
+                "server.authentication = false answers under names of this machine alone, such as localhost; "
+                "for another name set server.authentication = true"
+            )
+        if method not in _READING and _is_of_another_site(headers, host):
+            return "a page of another site may change nothing here"
+        return None
+
+
+def _is_of_another_site(headers: Headers, host: str) -> bool:
+    """By what the browser says of the page; programs say nothing."""
+    site = headers.get("sec-fetch-site")
+    if site is not None:
+        return site in _OTHER_SITES
+    origin = headers.get("origin")
+    return origin is not None and _split(origin).netloc != host
+
+
+def _split(url: str) -> SplitResult:
+    """Empty for what is no URL."""
+    try:
+        return urlsplit(url)
+    except ValueError:
+        return urlsplit("")
+
+
+def routes(app: FastAPI, site: Site, renderer: Renderer) -> None:
+    """Nobody is signed in by a request of another site: its answer must fit the attempt that the browser keeps."""
+
+    @app.get("/login/oidc")
+    def begin(request: Request, to: str = "") -> Response:
+        if site.doors.sign_in is None:
+            raise HTTPException(404, "nobody signs in by an issuer here (server.oidc.client_id)")
+        address, flow = site.doors.sign_in.begin(local_path(to))
+        answer = redirect(address)
+        # Lax: the issuer's page leads back here. The session's own cookie is Strict, and not sent then.
+        answer.set_cookie(
+            FLOW_COOKIE,
+            quote("~".join((flow.state, flow.nonce, flow.verifier, str(flow.until), flow.to)), safe="~"),
+            FLOW_SECONDS,
+            path=_PATH,
+            httponly=True,
+            samesite="lax",
+            secure=request.url.scheme == "https",
+        )
+        return answer
+
+    @app.get(CALLBACK)
+    def finish(request: Request) -> Response:
+        if site.doors.sign_in is None:
+            raise HTTPException(404, "nobody signs in by an issuer here (server.oidc.client_id)")
+        site.doors.admit_stranger(request)
+        answer = _finished(request, site, renderer)
+        answer.delete_cookie(FLOW_COOKIE, path=_PATH, httponly=True, samesite="lax")
+        return answer
+
+
+def _finished(request: Request, site: Site, renderer: Renderer) -> Response:
+    sign_in, flow = site.doors.sign_in, _flow(request.cookies.get(FLOW_COOKIE, ""))
+    target = "/subscriptions" if flow is None else flow.to
+    try:
+        if flow is None or sign_in is None:
+            raise RefusedSignInError("This browser has not begun to sign in here, or forgot it. Sign in again.")
+        caller = sign_in.finish(flow, dict(request.query_params))
+    except RefusedSignInError as error:
+        visitor = site.doors.visitor(request)
+        return renderer.page(request, visitor, "login.html", error.status, to=target, wrong=False, refused=str(error))
+    subject = Subject(caller.name, str(caller.role), sign_in.by)
+    session = site.sessions.begin(subject=subject, seconds=sign_in.session_seconds)
+    # A page, and no redirect: a browser sends the session's cookie only with what a page of this site leads to.
+    return renderer.page(request, Visitor(caller, session, True), "signed_in.html", to=target)
+
+
+def _flow(cookie: str) -> Flow | None:
+    """The attempt of a cookie. Its browser may change it, and then fails at the issuer or ends up elsewhere here."""
+    try:
+        state, nonce, verifier, until, to = unquote(cookie).split("~", 4)
+        return Flow(state, nonce, verifier, local_path(to), int(until))
+    except ValueError:
+        return None

@@ -2,25 +2,51 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import re
+from collections.abc import Iterable
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Annotated, Any, Final
 
 from fastapi import Depends, FastAPI, Request
 from fastapi.responses import Response
 
+from tailrace_common.kafka import RecentRecords, RecordFetcher, StartOffsets
 from tailrace_common.secrets import redact
-from tailrace_schemas.errors import ServiceError, SettingsError
-from tailrace_server.api.shared import Shared
+from tailrace_common.settings import Settings
+from tailrace_common.topics import GenerationReader, ProgressReader, SchemaReader
+from tailrace_schemas.avro.decode import reader_of
+from tailrace_schemas.avro.frames import message_schema_id
+from tailrace_schemas.change_json import ChangeForms, edit_words, key_words, time_words
+from tailrace_schemas.errors import DecodeError, ServiceError, SettingsError
+from tailrace_schemas.masks import Masks
+from tailrace_schemas.progress import Progress, has_read
+from tailrace_schemas.ring import Node
+from tailrace_schemas.topics import Internal, KafkaPartition, internal_topic
+from tailrace_server.api.metrics import Shared
 from tailrace_server.meta.keys import Role
-from tailrace_server.web.access import form_of
-from tailrace_server.web.changes import Changes
-from tailrace_server.web.changing import operator
-from tailrace_server.web.hosts import HostSource
-from tailrace_server.web.letters import LetterBoxes
-from tailrace_server.web.reading import ONE
+from tailrace_server.meta.subscriptions import Subscriptions
+from tailrace_server.model.subscription import ConflictError, Subscription
+from tailrace_server.web.access import Site, form_of
+from tailrace_server.web.reading import ONE, operator
 from tailrace_server.web.rendering import Renderer, path_of, redirect
-from tailrace_server.web.site import Site
+from tailrace_server.worker.settings import stream_settings, topics_pattern
+from tailrace_spark.batch.delivery import DeadLetter, RecordId
+from tailrace_spark.job.replay import ReplayCounts, all_letters, replay_letters
+from tailrace_spark.shaping import masks_of, shape_of
+from tailrace_spark.sinks.letters import LetterReader, LetterTopic
+from tailrace_spark.sinks.registry import sink_of
+from tailrace_spark.source.decode import pieces
 
 Form = Annotated[dict[str, str], Depends(form_of)]
+_SECONDS: Final = 10.0
+_SILENT_SECONDS: Final = 300.0
+_SLOW_SECONDS: Final = 60.0
+MOST: Final = 200
+MOST_CHANGES: Final = 20
+_CHANGES_SECONDS: Final = 5.0
 
 
 def routes(app: FastAPI, site: Site, renderer: Renderer) -> None:
@@ -88,3 +114,230 @@ def _changes(app: FastAPI, site: Site, renderer: Renderer) -> None:
             "shows": site.settings.server.show_changes,
         }
         return renderer.page(request, visitor, "changes.html", **values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """A node; `name` is what people call it, empty where its agent has not told.
+
+    `age` and `lag` are seconds: since its agent's last report, and of what is not published yet.
+    `advice` says what to do, where something is not well.
+    """
+
+    cluster: str
+    host: str
+    datacenter: str
+    state: str
+    well: bool
+    name: str = ""
+    position: str = ""
+    age: float | None = None
+    lag: float | None = None
+    parked: int = 0
+    quarantined: int = 0
+    advice: tuple[str, ...] = ()
+
+
+def hosts_of(reports: Iterable[Progress], nodes: Iterable[Node], now: float) -> list[Host]:
+    """A row for each host that has reported, and for each node of the ring that never did. `now` is wall time."""
+    ring = {node.host: node for node in nodes}
+    hosts = [_reported(report, ring.pop(report.host, None), now) for report in reports]
+    silent = "no agent of this node has published: start one there"
+    hosts += [
+        Host(cluster="", host=node.host, datacenter=node.datacenter, state="never published", well=False,
+             advice=(silent,))
+        for node in ring.values()
+    ]  # fmt: skip
+    return sorted(hosts, key=lambda host: (host.well, host.cluster, host.name or host.host))
+
+
+def _reported(report: Progress, node: Node | None, now: float) -> Host:
+    age = report.age(now)
+    lag = None if report.complete_to is None else max(0.0, now - report.complete_to / 1000)
+    state, advice = _state(report, age, lag)
+    if report.parked:
+        advice.append("`tailrace parked list` says what waits, and for what")
+    if report.quarantined:
+        advice.append("`tailrace offsets show` names the damaged segments")
+    position = report.position
+    words = f"segment {position.segment}, offset {position.offset}" if has_read(report) else "nothing yet"
+    return Host(
+        cluster=report.cluster,
+        host=report.host,
+        datacenter="" if node is None else node.datacenter,
+        state=state,
+        well=not advice,
+        name=report.name or "",
+        position=words + (f" (log epoch {position.epoch})" if position.epoch > 1 else ""),
+        age=age,
+        lag=lag,
+        parked=report.parked,
+        quarantined=report.quarantined,
+        advice=tuple(advice),
+    )
+
+
+def _state(report: Progress, age: float, lag: float | None) -> tuple[str, list[str]]:
+    if age > _SILENT_SECONDS:
+        return "silent", ["its agent has reported nothing for minutes: does it run? Its page and log say more"]
+    if report.caught_up or lag is None or lag < _SLOW_SECONDS:
+        return ("caught up" if report.caught_up else "publishing"), []
+    return "behind", ["its agent is behind by more than a minute: its page says what it waits for"]
+
+
+class HostSource:
+    """Reads what hosts have published, at the most every few seconds, however many look."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def read(self, now: float) -> list[Host]:
+        """Raises ServiceError where Kafka does not answer."""
+        kafka, prefix = self._settings.kafka.reveal(), self._settings.topics.prefix
+        progress = internal_topic(prefix, Internal.PROGRESS)
+        generations = internal_topic(prefix, Internal.GENERATIONS)
+        pattern = f"{re.escape(progress)}|{re.escape(generations)}"
+        topics = {topic for topic, _ in StartOffsets(kafka, timeout=_SECONDS).partitions(pattern)}
+        reports: tuple[Progress, ...] = ()
+        nodes: tuple[Node, ...] = ()
+        if progress in topics:
+            with ProgressReader(kafka, prefix, timeout=_SECONDS) as reader:
+                reports = reader.read()
+        if generations in topics:
+            with GenerationReader.open(kafka, generations) as reader_of_generations:
+                reader_of_generations.refresh()
+                latest = reader_of_generations.latest
+                nodes = () if latest is None else tuple(latest.unpack().ring.nodes)
+        return hosts_of(reports, nodes, now)
+
+
+@dataclass(frozen=True, slots=True)
+class Letters:
+    """The first letters of a sink. `replayable`: the page may replay them."""
+
+    letters: tuple[DeadLetter, ...] = ()
+    more: bool = False
+    replayable: bool = True
+
+
+class LetterBoxes:
+    """The letters of subscriptions; sinks are opened in this process, and for the moment of a replay."""
+
+    def __init__(self, settings: Settings, subscriptions: Subscriptions) -> None:
+        self._settings = settings
+        self._subscriptions = subscriptions
+
+    def read(self, subscription: Subscription) -> Letters:
+        """Raises ServiceError where Kafka does not answer. From then on so many are shown as are there."""
+        counted = self._counted(subscription)
+        with LetterReader(LetterTopic.of(self._settings, subscription.sink_name)) as box:
+            letters = tuple(islice(all_letters(box), MOST + 1))
+        if len(letters) <= MOST:
+            self._subscriptions.count_letters(subscription.id, counted, len(letters))
+        return Letters(letters[:MOST], len(letters) > MOST, _replayable(subscription))
+
+    def replay(self, subscription: Subscription) -> ReplayCounts:
+        """Write all again; the worker may write meanwhile. Raises ConflictError, SettingsError, ServiceError."""
+        if not _replayable(subscription):
+            raise ConflictError(
+                f"{subscription.reference}: letters of log tables are not replayed here; "
+                f"`tailrace subscriptions {subscription.reference} --letters --replay` does it"
+            )
+        counted, name = self._counted(subscription), subscription.sink_name
+        settings = stream_settings(self._settings, subscription, "unused")
+        with (
+            LetterReader(LetterTopic.of(settings, name)) as box,
+            closing(sink_of(settings, name)) as sink,
+            SchemaReader(settings.kafka.reveal(), settings.topics.prefix) as schemas,
+            RecordFetcher(settings.kafka.reveal()) as records,
+        ):
+            sink.reach()
+            decoded = partial(pieces, schemas=schemas, early=settings.stream.accept_early)
+            shape = shape_of(settings.stream, sink)
+            shaped = decoded if shape is None else lambda batch: shape.shaped(decoded(batch))
+
+            def fetch(record_id: RecordId) -> bytes | None:
+                return records.value(*record_id.key)
+
+            done = sum(replay_letters(box, sink, shaped, fetch), ReplayCounts())
+        self._subscriptions.count_letters(subscription.id, counted, done.again + done.left)
+        return done
+
+    def _counted(self, subscription: Subscription) -> int:
+        _, deliveries = self._subscriptions.deliveries([subscription.id])
+        return deliveries[subscription.id].letters
+
+
+def _replayable(subscription: Subscription) -> bool:
+    return subscription.sink.type != "log-tables"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A change for people. `timestamp` is Kafka's, in milliseconds."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    written: str = ""
+    operation: str = ""
+    key: str = ""
+    edit: str = ""
+    problem: str = ""
+
+
+class Changes:
+    """Reads them when somebody looks. It keeps nothing."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def of(self, subscription: Subscription) -> list[Line]:
+        """The newest first. Raises ServiceError where Kafka does not answer."""
+        settings = stream_settings(self._settings, subscription, "unused")
+        kafka, masks = settings.kafka.reveal(), masks_of(settings.stream)
+        recent = RecentRecords(kafka, timeout=_CHANGES_SECONDS).of(topics_pattern(subscription), MOST_CHANGES)
+        forms = ChangeForms()
+        with SchemaReader(kafka, settings.topics.prefix, timeout=_CHANGES_SECONDS) as schemas:
+            lines = [
+                _line(partition, record.offset, record.timestamp, record.value, schemas, masks, forms)
+                for partition, record in recent
+                if record.value is not None
+            ]
+        return [line for line in lines if line is not None]
+
+
+def _line(
+    partition: KafkaPartition,
+    offset: int,
+    timestamp: int,
+    value: bytes,
+    schemas: SchemaReader,
+    masks: Masks | None,
+    forms: ChangeForms,
+) -> Line | None:
+    """None for a change of which masks leave nothing."""
+    topic, index = partition
+    try:
+        entry = schemas[message_schema_id(value)]
+        change = reader_of(entry).change(reader_of(entry).record(value))
+        if masks is not None:
+            shaped = masks.change(change)
+            if shaped is None:
+                return None
+            change = shaped
+        record = forms.of(change.table).record(change)
+    except (DecodeError, SettingsError, KeyError, ValueError) as error:
+        words = f"cannot be shown: {type(error).__name__}"  # its words may have values of the row
+        return Line(topic=topic, partition=index, offset=offset, timestamp=timestamp, problem=words)
+    return Line(
+        topic=topic,
+        partition=index,
+        offset=offset,
+        timestamp=timestamp,
+        written=time_words(int(str(record["written"]))),
+        operation=str(record["op"]),
+        key=key_words(change.table, record),
+        edit=edit_words(change.table, record),
+    )

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
 
-from fastapi import FastAPI, Query, Request
+from fastapi import Depends, FastAPI, Query, Request
 from fastapi.responses import Response
 
+from tailrace_schemas.topics import KafkaPartition
 from tailrace_server.meta.keys import Role
-from tailrace_server.web.rendering import Renderer
-from tailrace_server.web.site import Site
+from tailrace_server.model.subscription import RefusedRequestError
+from tailrace_server.operations.asking import takes_snapshots
+from tailrace_server.operations.operations import Operations
+from tailrace_server.web.access import Site, Visitor, form_of, require_token
+from tailrace_server.web.rendering import Renderer, path_of, redirect
 from tailrace_server.web.views import counts, matching, setting_lines, view_of
 
 ONE: Final = "/subscriptions/{table}/{name}"
 _AUDIT_ROWS: Final = 200
+Form = Annotated[dict[str, str], Depends(form_of)]
+_LONGEST_OFFSET: Final = 20
 
 
 def routes(app: FastAPI, site: Site, renderer: Renderer) -> None:
@@ -80,3 +87,91 @@ def difference_lines(before: object, after: object) -> list[str]:
         for name in sorted(old.keys() | new.keys())
         if old.get(name) != new.get(name)
     ]
+
+
+def changing_routes(app: FastAPI, site: Site, renderer: Renderer) -> None:
+    """Add them."""
+    _pause(app, site)
+    _reset(app, site, renderer)
+    _cancel(app, site, renderer)
+
+
+def operator(site: Site, request: Request, form: Mapping[str, str] | None = None) -> tuple[Visitor, Operations]:
+    """Whoever may change subscriptions, and the operations in that name; of a form also its token is looked at."""
+    visitor = site.doors.admitted(request, Role.OPERATE)
+    if form is not None:
+        require_token(visitor, form)
+    return visitor, site.operations(visitor.caller.name if visitor.caller else "")
+
+
+def _pause(app: FastAPI, site: Site) -> None:
+    @app.post(f"{ONE}/pause")
+    def pause(request: Request, table: str, name: str, form: Form) -> Response:
+        _, operations = operator(site, request, form)
+        answer = operations.pause(f"{table}/{name}")
+        return redirect(f"{path_of(answer['reference'])}?done=paused")
+
+    @app.post(f"{ONE}/resume")
+    def resume(request: Request, table: str, name: str, form: Form) -> Response:
+        _, operations = operator(site, request, form)
+        answer = operations.resume(f"{table}/{name}")
+        return redirect(f"{path_of(answer['reference'])}?done=resumed")
+
+
+def _reset(app: FastAPI, site: Site, renderer: Renderer) -> None:
+    @app.get(f"{ONE}/reset")
+    def ask(request: Request, table: str, name: str) -> Response:
+        visitor, operations = operator(site, request)
+        answer = operations.details(f"{table}/{name}")
+        values: dict[str, Any] = {"answer": answer, "start": "earliest", "time": "", "problem": "", "snapshot": False}
+        return renderer.page(request, visitor, "reset.html", **values, snapshots_can=takes_snapshots(answer["sink"]))
+
+    @app.post(f"{ONE}/reset")
+    def reset(request: Request, table: str, name: str, form: Form) -> Response:
+        visitor, operations = operator(site, request, form)
+        reference, start = f"{table}/{name}", form.get("start", "earliest")
+        snapshot = form.get("snapshot") == "on"
+        answer = operations.details(reference)
+        try:
+            offsets = _offsets(answer["partitions"], form) if start == "offsets" else None
+            if start == "stay" and not snapshot:
+                raise RefusedRequestError("where it is: goes with the rows of the tables alone; choose these too")
+            chosen = form.get("time", "").strip() if start == "time" else _word(start)
+            operations.reset(reference, None if offsets is not None else chosen, offsets, snapshot=snapshot)
+        except RefusedRequestError as error:
+            time = form.get("time", "")
+            values: dict[str, Any] = {"answer": answer, "start": start, "time": time, "problem": str(error)}
+            can = takes_snapshots(answer["sink"])
+            return renderer.page(request, visitor, "reset.html", 422, **values, snapshot=snapshot, snapshots_can=can)
+        return redirect(f"{path_of(reference)}?done=reset")
+
+
+def _word(start: str) -> str | None:
+    """None, for the log to go on where it is, goes with a snapshot alone: the operations say so."""
+    return start if start in ("earliest", "latest") else None if start == "stay" else "earliest"
+
+
+def _offsets(partitions: list[dict[str, object]], form: Mapping[str, str]) -> dict[KafkaPartition, int]:
+    """The offsets of a form that has a field for each partition. Raises RefusedRequestError."""
+    offsets: dict[KafkaPartition, int] = {}
+    for row in partitions:
+        topic, partition = str(row["topic"]), int(str(row["partition"]))
+        text = form.get(f"offset.{topic}.{partition}", "").strip()
+        if not (text.isascii() and text.isdecimal() and len(text) < _LONGEST_OFFSET):
+            raise RefusedRequestError(f"offset of {topic}, partition {partition}: {text[:40]!r} is no number from 0 on")
+        offsets[topic, partition] = int(text)
+    return offsets
+
+
+def _cancel(app: FastAPI, site: Site, renderer: Renderer) -> None:
+    @app.get(f"{ONE}/cancel")
+    def ask(request: Request, table: str, name: str) -> Response:
+        visitor, operations = operator(site, request)
+        answer = operations.details(f"{table}/{name}")
+        return renderer.page(request, visitor, "cancel.html", answer=answer)
+
+    @app.post(f"{ONE}/cancel")
+    def cancel(request: Request, table: str, name: str, form: Form) -> Response:
+        _, operations = operator(site, request, form)
+        operations.cancel(f"{table}/{name}")
+        return redirect("/subscriptions")

@@ -15,9 +15,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from tailrace_common.lengths import length_words
 from tailrace_server.meta.keys import Role
 from tailrace_server.meta.sessions import Session
-from tailrace_server.web.access import COOKIE, Visitor
-from tailrace_server.web.charts import HEIGHT, WIDTH, number_words
-from tailrace_server.web.site import Site
+from tailrace_server.web.access import COOKIE, Site, Visitor
+from tailrace_server.web.views import HEIGHT, WIDTH, number_words
 
 STATIC: Final = Path(__file__).with_name("static")
 THEME_COOKIE: Final = "tailrace_theme"

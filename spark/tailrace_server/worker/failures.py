@@ -1,17 +1,30 @@
-"""Why a subscription does not run, and what to do, in words for people."""
+"""Why a subscription does not run, or has no topic, or reads only some, and what to do, in words for people."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import Final
 
+from tailrace_common.settings import Settings, SinkSettings
+from tailrace_common.topics import Unpublished, why_unpublished
 from tailrace_common.unreachable import problem_and_remedy, start_or_fix
-from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.avro import SchemaEntry
+from tailrace_schemas.errors import ServiceError, SettingsError, TailraceError
 from tailrace_server.model.subscription import Subscription
 from tailrace_spark.job.endings import reason
 from tailrace_spark.job.progress import Trouble
+from tailrace_spark.job.snapshot_context import read_settings
+from tailrace_spark.shaping import Shape, newest
+from tailrace_spark.sinks.changelog.routes import require_key_columns
+from tailrace_spark.snapshot.session import ClusterView
 
 _WORKER: Final = "The worker must reach it."
+_AGAIN_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,3 +68,88 @@ def ended(subscription: Subscription, error: Exception) -> Failure:
     if isinstance(error, ServiceError):
         return Failure(problem, f"{start_or_fix(f'the target {subscription.sink.target}, or Kafka')} {again}")
     return Failure(reason(error), f"`tailrace alter {subscription.reference}`, or what the reason says. {again}")
+
+
+@dataclass(frozen=True, slots=True)
+class Unfit:
+    """Reasons by table, and the topics that are not read: of these tables, and of those that are no tables of it."""
+
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    topics: frozenset[str] = frozenset()
+
+    def without(self, pattern: str) -> str:
+        """A regular expression of topics without these; in words that Java and Python share."""
+        if not self.topics:
+            return pattern
+        return rf"(?!(?:{'|'.join(re.escape(topic) for topic in sorted(self.topics))})$){pattern}"
+
+
+def unfit_tables(
+    shape: Shape | None, sink: SinkSettings, entries: Iterable[SchemaEntry], pattern: str, name: str = "*"
+) -> Unfit:
+    """Of the tables whose topics fit the pattern, those that fit neither the shape nor the sink's names by their keys.
+
+    Those whose own names do not fit `name` are no tables of it at all, and have no reason: names of topics are cut.
+    Raises SettingsError where none fits: then there is nothing to run.
+    """
+    matching = [entry for entry in entries if re.fullmatch(pattern, entry.topic)]
+    read = [entry for entry in matching if fnmatchcase(str(entry.table), name)]
+    foreign = frozenset(entry.topic for entry in matching) - {entry.topic for entry in read}
+    if shape is None and not any(sink.routed_by.values()):
+        return Unfit(topics=foreign)
+    tables = newest(read)
+    reasons: dict[str, str] = {}
+    for announced, table in tables:
+        try:
+            if shape is not None:
+                shape.check([(announced, table)])
+            definition = table if shape is None else shape.definition(table) or table
+            for setting, columns in sink.routed_by.items():
+                require_key_columns(definition, setting, columns)
+        except SettingsError as error:
+            reasons[str(table)] = str(error)
+    if reasons and len(reasons) == len(tables):
+        raise SettingsError("\n".join(reasons.values()))
+    return Unfit(reasons, foreign | {entry.topic for entry in read if str(entry.table) in reasons})
+
+
+class UnpublishedWatch:
+    """Looks in a thread of its own, now and every 30 seconds, until it is told to stop or there are topics."""
+
+    def __init__(self, published: Callable[[], bool], ask: Callable[[], Unpublished], stop: threading.Event) -> None:
+        """`published` says whether there are topics by now; it may raise ServiceError."""
+        self._published = published
+        self._ask = ask
+        self._stop = stop
+        self.why: Unpublished | None = None
+        self._thread = threading.Thread(target=self._run, name="unpublished tables", daemon=True)
+        self._thread.start()
+
+    def wait(self, seconds: float) -> None:
+        """Until it looks no more, but no longer."""
+        self._thread.join(seconds)
+
+    def _run(self) -> None:
+        while True:
+            try:
+                if self._published():
+                    self.why = None
+                    return
+                self.why = self._ask()
+            except ServiceError as error:
+                self.why = Unpublished(f"Kafka does not answer: {error}", "start Kafka, or correct its address")
+            if self._stop.wait(_AGAIN_SECONDS):
+                return
+
+
+def asked_of_cassandra(settings: Settings, pattern: str) -> Unpublished:
+    """Why nothing of these tables is published, as Cassandra at [cluster] has them; it raises nothing."""
+    try:
+        with closing(ClusterView(read_settings(settings, table="system.local"))) as cluster:
+            tables = {".".join(name): cdc for name, cdc in cluster.cdc_by_name().items()}
+    except TailraceError as error:
+        return Unpublished(
+            f"nothing of {pattern} is published yet, and why cannot be asked: {error}",
+            f"is there such a table, with cdc = true? If not: ALTER TABLE {pattern} WITH cdc = true",
+        )
+    return why_unpublished(pattern, tables)

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Final
 
-from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.errors import CorruptError, ServiceError, SettingsError
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_server.meta.leases import Claim, Leases
-from tailrace_server.model.delivery import Completeness, News
-from tailrace_server.model.progress import PartitionProgress
+from tailrace_server.model.delivery import Completeness, News, PartitionProgress
 from tailrace_server.model.subscription import Topics
-from tailrace_spark.job.lag import Ends
+from tailrace_spark.job.progress import Ends
 from tailrace_spark.job.sharing import behind
+from tailrace_spark.snapshot.progress import Request, Snapshots, State, snapshots_from_json
 
 log = logging.getLogger("tailrace_server")
 
 # Kafka may be slow for so long before it is said: a broker that restarts takes some seconds.
 _PATIENCE_SECONDS: Final = 15.0
+_KEPT_SECONDS: Final = 1.0
+_UNREAD = (State.DROPPED, State.REFUSED)
 
 
 class Keeper:
@@ -105,3 +108,86 @@ class Keeper:
             return {}
         self._silent = None
         return ends
+
+
+class SharedEnds:
+    """Answers by what was asked for within the last second; it is for people, who see lag by it. Any thread may ask."""
+
+    def __init__(self, ask: Ends, clock: Callable[[], float]) -> None:
+        """`clock` is monotonic, in seconds."""
+        self._ask = ask
+        self._clock = clock
+        self._asking = threading.Lock()
+        self._failed: tuple[float, str] | None = None
+        self._known: dict[KafkaPartition, tuple[float, int]] = {}
+
+    def of(self, partitions: Collection[KafkaPartition]) -> dict[KafkaPartition, int]:
+        """The ends of those that are there. Raises ServiceError, for a second without asking again."""
+        with self._asking:
+            since = self._clock() - _KEPT_SECONDS
+            if any(time < since for time, _ in map(self._answer, partitions)):
+                self._refresh(partitions, since)
+            answers = {partition: self._answer(partition) for partition in partitions}
+            return {partition: end for partition, (time, end) in answers.items() if time >= since}
+
+    def _answer(self, partition: KafkaPartition) -> tuple[float, int]:
+        return self._known.get(partition, (-math.inf, 0))
+
+    def _refresh(self, partitions: Collection[KafkaPartition], since: float) -> None:
+        if self._failed is not None and self._failed[0] >= since:
+            raise ServiceError(self._failed[1])
+        try:
+            ends = self._ask(partitions)
+        except ServiceError as error:  # a broker that is down takes its time, and each subscription asks
+            self._failed = self._clock(), str(error)
+            raise
+        now = self._clock()
+        self._known.update({partition: (now, end) for partition, end in ends.items()})
+
+
+class MetaNotes:
+    """As `tailrace_spark.job.snapshot_notes.Notes` says, for one claim: one that is lost writes nothing.
+
+    Nothing is asked of a stream here: `tailrace reset --snapshot` changes the progress itself.
+    """
+
+    def __init__(self, leases: Leases, claim: Claim) -> None:
+        self._leases = leases
+        self._claim = claim
+        self._last = Snapshots()
+
+    def read(self) -> Snapshots:
+        """As Notes says. Raises ServiceError and LostLeaseError too."""
+        ranges = self._leases.snapshots(self._claim)
+        if ranges is not None:
+            try:
+                self._last = snapshots_from_json(ranges)
+            except CorruptError as error:
+                reference = self._claim.subscription.reference
+                raise SettingsError(
+                    f"subscription {reference}: {error}. Install the version that wrote it, or begin again by "
+                    f"`tailrace reset {reference} --snapshot`"
+                ) from error
+        return self._last
+
+    def write(self, value: Snapshots) -> None:
+        """As Notes says."""
+        self._leases.save_snapshots(self._claim, value.to_json())
+        self._last = value
+
+    @property
+    def last(self) -> Snapshots:
+        """As it was read or written last."""
+        return self._last
+
+    def requested(self) -> list[tuple[str, Request]]:
+        """None, ever."""
+        return []
+
+    def take(self, name: str) -> None:
+        """There is nothing to take."""
+
+    @property
+    def complaint(self) -> str:
+        """Of tables that could not be read: which, and why; empty without any."""
+        return "; ".join(f"{table.table}: {table.reason}" for table in self._last.tables if table.state in _UNREAD)

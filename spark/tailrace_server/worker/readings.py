@@ -17,11 +17,11 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it ha
 from pyspark.sql import SparkSession
 
 from tailrace_common.settings import Settings
-from tailrace_server.worker.positions import source_options
+from tailrace_server.worker.settings import source_options
 from tailrace_spark.job.checkpoint_files import files_in
 from tailrace_spark.job.offsets import Offsets
-from tailrace_spark.job.seats import Seat
 from tailrace_spark.job.shared_reading import SharedReading
+from tailrace_spark.job.sharing import Seat
 
 log = logging.getLogger("tailrace_server")
 

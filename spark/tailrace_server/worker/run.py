@@ -21,26 +21,28 @@ from tailrace_common.settings import Settings
 from tailrace_common.topics import SchemaReader
 from tailrace_schemas.errors import TailraceError
 from tailrace_server.meta.leases import Claim, Leases
-from tailrace_server.model.errors import LostLeaseError
-from tailrace_server.model.subscription import INITIAL, ONLY, Topics
-from tailrace_server.worker.failures import Failure, ended, uncopied, waiting
-from tailrace_server.worker.keeping import Keeper
-from tailrace_server.worker.positions import beginning, source_options
+from tailrace_server.model.subscription import INITIAL, ONLY, LostLeaseError, Topics
+from tailrace_server.worker.failures import (
+    Failure,
+    Unfit,
+    UnpublishedWatch,
+    asked_of_cassandra,
+    ended,
+    uncopied,
+    unfit_tables,
+    waiting,
+)
+from tailrace_server.worker.keeping import Keeper, MetaNotes
 from tailrace_server.worker.readings import Place, Readings, reading_key
-from tailrace_server.worker.settings import reads_cut_names, stream_settings, topics_pattern
-from tailrace_server.worker.snapshots import MetaNotes
-from tailrace_server.worker.unfit import Unfit, unfit_tables
-from tailrace_server.worker.unpublished import UnpublishedWatch, asked_of_cassandra
+from tailrace_server.worker.settings import beginning, reads_cut_names, source_options, stream_settings, topics_pattern
 from tailrace_spark.job.checkpoint import store_of
 from tailrace_spark.job.checkpoint_files import Folder, files_in
 from tailrace_spark.job.endings import reason
-from tailrace_spark.job.handover import Handover
-from tailrace_spark.job.lag import Ends
 from tailrace_spark.job.member import Member, can_share
 from tailrace_spark.job.metrics import StreamMetrics
 from tailrace_spark.job.offsets import PlannedOffsets
-from tailrace_spark.job.progress import Progress, Target
-from tailrace_spark.job.sharing import LONGEST_PAUSE_SECONDS, NEAR, Standing
+from tailrace_spark.job.progress import Ends, Progress, Target
+from tailrace_spark.job.sharing import LONGEST_PAUSE_SECONDS, NEAR, Handover, Standing
 from tailrace_spark.job.snapshot_assembly import read_back_of
 from tailrace_spark.job.stream import Stream
 from tailrace_spark.shaping import shape_of

@@ -19,13 +19,12 @@ from tailrace_common.settings import Settings
 from tailrace_schemas.errors import ServiceError
 from tailrace_server.meta.database import MetaDatabase
 from tailrace_server.meta.leases import Claim, Leases
-from tailrace_server.worker.ends import SharedEnds
+from tailrace_server.worker.keeping import SharedEnds
 from tailrace_server.worker.readings import Readings
 from tailrace_server.worker.run import Running, StreamRun
 from tailrace_server.worker.worker import Pace, Worker
 from tailrace_spark.job.endings import java_end
-from tailrace_spark.job.session import SparkOnce
-from tailrace_spark.job.spark_quiet import quiet_pools
+from tailrace_spark.job.session import SparkOnce, quiet_pools
 
 log = logging.getLogger("tailrace_server")
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import re
-from typing import Final
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Final, Protocol
 
 from tailrace_common.settings import Settings
-from tailrace_schemas.topics import MAX_NAME, topic_component
-from tailrace_server.model.subscription import Subscription, TableName
-from tailrace_server.operations.sections import section_of
+from tailrace_schemas.errors import DataLossError
+from tailrace_schemas.topics import MAX_NAME, KafkaPartition, topic_component
+from tailrace_server.model.subscription import EARLIEST, Subscription, TableName, Topics
+from tailrace_server.operations.asking import section_of
+from tailrace_spark.batch.delivery import by_topic
 
 _SUFFIX: Final = r"\.-[0-9a-f]{6}"
 _LONGEST_KEYSPACE: Final = 48
+Offsets = Mapping[KafkaPartition, int]
 
 
 def stream_settings(base: Settings, subscription: Subscription, checkpoint: str) -> Settings:
@@ -63,3 +69,68 @@ def _expression(pattern: str) -> str:
 
 def _letters(pattern: str) -> str:
     return "".join("[^.]" if sign == "?" else re.escape(topic_component(sign)) for sign in pattern)
+
+
+class Broker(Protocol):
+    """Kafka, as `tailrace_common.kafka.StartOffsets` asks it."""
+
+    def partitions(self, pattern: str) -> Collection[KafkaPartition]: ...
+
+    def earliest(self, partitions: Collection[KafkaPartition]) -> Offsets: ...
+
+    def latest(self, partitions: Collection[KafkaPartition]) -> Offsets: ...
+
+    def at(self, partitions: Collection[KafkaPartition], milliseconds: int) -> Offsets: ...
+
+    def ids(self, topics: Collection[str]) -> Mapping[str, str]: ...
+
+
+def beginning(
+    subscription: Subscription, stored: Offsets, broker: Broker, pattern: str, *, stops: bool
+) -> tuple[Offsets, Topics]:
+    """The offset at which each partition that there is begins to be read, and their topics. `stored` is its progress.
+
+    A partition without progress is read from its first record: its topic is newer. `stops` is
+    stream.fail_on_data_loss: then DataLossError is raised where Kafka deleted what was not read, or the topic was made
+    again. Raises ServiceError.
+    """
+    partitions = broker.partitions(pattern)
+    firsts, topics = broker.earliest(partitions), subscription.topics
+    ids = broker.ids({topic for topic, _ in partitions})
+    if not stored:
+        return _at_start(subscription, broker, partitions, firsts), replace(topics, ids=ids)
+    ends = broker.latest(partitions)
+    again = {topic for topic, now in ids.items() if topics.ids.get(topic, now) != now}
+    again |= {partition[0] for partition in partitions if stored.get(partition, 0) > ends[partition]}
+    offsets = {}
+    for partition in partitions:
+        offset, first = stored.get(partition, firsts[partition]), firsts[partition]
+        if stops and (partition[0] in again or offset < first):
+            raise DataLossError(_lost(subscription, partition, offset, first, again=partition[0] in again))
+        offsets[partition] = first if partition[0] in again else max(offset, first)
+    readings = {topic: name for topic, name in ids.items() if topic in again}
+    return offsets, Topics(ids={**topics.ids, **ids}, readings={**topics.readings, **readings})
+
+
+def _at_start(
+    subscription: Subscription, broker: Broker, partitions: Collection[KafkaPartition], firsts: Offsets
+) -> Offsets:
+    start = subscription.start
+    if start.milliseconds is not None:
+        return broker.at(partitions, start.milliseconds)
+    return firsts if start.word == EARLIEST else broker.latest(partitions)
+
+
+def _lost(subscription: Subscription, partition: KafkaPartition, offset: int, first: int, *, again: bool) -> str:
+    topic, index = partition
+    deleted = f"Kafka deleted its records {offset} to {first - 1} before they were read"
+    why = f"it was read to {offset}, and somebody made it again" if again else deleted
+    return (
+        f"topic {topic}, partition {index}: {why}. `tailrace reset {subscription.reference} --from earliest` reads "
+        "what is left from its beginning; with stream.fail_on_data_loss = false that happens by itself"
+    )
+
+
+def source_options(offsets: Offsets) -> dict[str, str]:
+    """The options of Spark's Kafka source that begin there. Topics that appear later are read from their beginning."""
+    return {"startingOffsets": json.dumps(by_topic(offsets)) if offsets else EARLIEST}

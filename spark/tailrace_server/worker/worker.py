@@ -13,8 +13,7 @@ from tailrace_common.unreachable import with_next_try
 from tailrace_schemas.errors import ServiceError
 from tailrace_server.meta.leases import Claim, Leases, Shuffle
 from tailrace_server.model import transitions
-from tailrace_server.model.errors import LostLeaseError
-from tailrace_server.model.subscription import RUNNABLE, State, Subscription
+from tailrace_server.model.subscription import RUNNABLE, LostLeaseError, State, Subscription
 from tailrace_server.worker.failures import Failure
 from tailrace_server.worker.run import Running, StartRun
 

@@ -1,6 +1,6 @@
 """Row images as change logs carry them: a row by its key, before and after one change, in the values of its JSON.
 
-What becomes of which change is `tailrace_spark.rowstate.images`; docs/images.md says it for people.
+What becomes of which change is `tailrace_spark.rowstate.visible`; docs/images.md says it for people.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from tailrace_schemas.cql.values import codec, split_key
 from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import token
-from tailrace_spark.rowstate.images import Image, ImageOp, Images, Values
 from tailrace_spark.rowstate.partition import Clustering, Partition
+from tailrace_spark.rowstate.visible import Image, ImageOp, Images, Values
 
 MOST_IMAGES: Final = 1_000
 

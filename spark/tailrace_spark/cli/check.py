@@ -11,10 +11,9 @@ from tailrace_common.java.find import find_java
 from tailrace_common.settings import Settings, SinkSettings
 from tailrace_schemas.errors import SettingsError, TailraceError
 from tailrace_spark.job.checkpoint_files import LocalFiles
-from tailrace_spark.job.existing_rows import existing_rows, refused_by
+from tailrace_spark.job.fitness import existing_rows, refused_by, require_whole
 from tailrace_spark.job.offsets import begun_in
 from tailrace_spark.job.snapshot_notes import REQUESTS, SnapshotNotes
-from tailrace_spark.job.whole_updates import require_whole
 from tailrace_spark.sinks.registry import setting_of, sink_of
 
 

@@ -14,14 +14,14 @@ from tailrace_common.cli.options import SettingsFile, settings_of
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table import Table
-from tailrace_spark.cli.lake_sinks import chosen_sink
-from tailrace_spark.cli.read_options import (
+from tailrace_spark.cli.support import (
     ConcurrentRanges,
     Consistency,
     Datacenter,
     RequestsPerNode,
     RowsPerSecond,
     TokenRange,
+    chosen_sink,
     read_settings,
 )
 
@@ -93,8 +93,8 @@ def compare(
         )
         for table in tables
     ]
+    from tailrace_spark.cli.support import run_tasks
     from tailrace_spark.comparison.run import Comparison
-    from tailrace_spark.job.plain_tasks import run_tasks
     from tailrace_spark.job.session import SparkOnce
     from tailrace_spark.snapshot.reading import Clock
 
@@ -114,7 +114,7 @@ def compare(
 
 def _tell(comparison: Comparison, *, repaired: bool, remove: bool) -> bool:
     """Compare a table, print how it differs, and repair it where that is asked for; whether nothing differs then."""
-    from tailrace_spark.comparison.repair import repair
+    from tailrace_spark.comparison.run import repair
 
     compared = comparison.compare()
     remaining = dict(compared.differences)

@@ -10,7 +10,7 @@ import typer
 from tailrace_common.cli.console import print_rows
 from tailrace_common.cli.options import SettingsFile, settings_of
 from tailrace_schemas.errors import SettingsError
-from tailrace_spark.cli.lake_sinks import NO_TABLES, TableNames, chosen_sink, chosen_tables, require_installed
+from tailrace_spark.cli.support import NO_TABLES, TableNames, chosen_sink, chosen_tables, require_installed
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from tailrace_common.settings import Settings
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.literal_keys import serialized_key
 from tailrace_schemas.tokens import token
-from tailrace_spark.cli.read_options import (
+from tailrace_spark.cli.stream_snapshots import ask, definition_of, notes_of, rows_of, shown
+from tailrace_spark.cli.support import (
     ConcurrentRanges,
     Consistency,
     Datacenter,
@@ -25,10 +26,8 @@ from tailrace_spark.cli.read_options import (
     TokenRange,
     read_settings,
 )
-from tailrace_spark.cli.stream_snapshots import ask, definition_of, notes_of, rows_of, shown
-from tailrace_spark.snapshot.intervals import WHOLE, union
+from tailrace_spark.snapshot.ranges import WHOLE, parse_range, union
 from tailrace_spark.snapshot.ranges import TokenRange as Tokens
-from tailrace_spark.snapshot.ranges import parse_range
 from tailrace_spark.snapshot.settings import SnapshotSettings
 
 app = typer.Typer(
@@ -185,10 +184,9 @@ def _ask_stream(
 def _publish(settings: Settings, reading: SnapshotSettings, *, new: bool) -> None:
     from tailrace_spark.cli.snapshot_progress import line_of
     from tailrace_spark.cli.snapshot_progress import shown as progress_shown
-    from tailrace_spark.job.plain_tasks import run_tasks
+    from tailrace_spark.cli.support import run_tasks
     from tailrace_spark.job.session import SparkOnce
-    from tailrace_spark.snapshot.announcing import Announcer
-    from tailrace_spark.snapshot.publication import Publication
+    from tailrace_spark.snapshot.publication import Announcer, Publication
 
     publication = Publication(Announcer(settings), reading)
     publication.begin(new=new)

@@ -20,12 +20,11 @@ from tailrace_common.kafka.topics import TopicMaker
 from tailrace_common.sections.stream import METRICS_PORT
 from tailrace_common.settings import Settings, SinkSettings
 from tailrace_schemas.errors import ServiceError
-from tailrace_spark.cli.lake_sinks import chosen_sink
+from tailrace_spark.cli.support import chosen_sink
 from tailrace_spark.job.archive import write_archive
-from tailrace_spark.job.checkpoint import job_of, require_not_anothers, store_of
+from tailrace_spark.job.checkpoint import job_of, require_not_anothers, require_unlocked, store_of
 from tailrace_spark.job.checkpoint_files import local_files
-from tailrace_spark.job.checkpoint_lock import require_unlocked
-from tailrace_spark.job.kafka_wait import await_kafka
+from tailrace_spark.job.endings import await_kafka
 from tailrace_spark.job.metrics import MetricsServer, StreamMetrics
 from tailrace_spark.job.progress import Target
 from tailrace_spark.job.session import SparkOnce, spark_jars

@@ -15,13 +15,13 @@ from tailrace_common.cli.console import say
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.table import Table
-from tailrace_spark.cli.lake_sinks import chosen_sink
+from tailrace_spark.cli.support import chosen_sink
 from tailrace_spark.job.checkpoint_files import Folder, files_in, local_files
 from tailrace_spark.job.session import SparkOnce
+from tailrace_spark.job.snapshot_context import read_settings
 from tailrace_spark.job.snapshot_notes import REQUESTS, SnapshotNotes
-from tailrace_spark.job.snapshot_settings import read_settings
-from tailrace_spark.snapshot.intervals import WHOLE, Intervals
 from tailrace_spark.snapshot.progress import Request, Snapshots, status_row
+from tailrace_spark.snapshot.ranges import WHOLE, Intervals
 
 _BAR: Final = 20
 
@@ -55,8 +55,7 @@ def _require_active(value: Snapshots, notes: SnapshotNotes, table: str) -> None:
 
 def definition_of(settings: Settings, table: str) -> Table:
     """The table as it is now. Raises SettingsError for one that cannot be read as changes, ServiceError."""
-    from tailrace_spark.snapshot.session import ClusterView
-    from tailrace_spark.snapshot.table_reading import require_readable
+    from tailrace_spark.snapshot.session import ClusterView, require_readable
 
     reading = read_settings(settings, table=table)
     with closing(ClusterView(reading)) as view:

@@ -13,15 +13,22 @@ from tailrace_schemas.cql.values import codec
 from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_to_json
 from tailrace_schemas.tokens import token
-from tailrace_spark.batch.micro_batch import MicroBatch
+from tailrace_spark.batch.delivery import MicroBatch
 from tailrace_spark.comparison.rows import repair_of
 from tailrace_spark.comparison.source import SourceRow, TableSource, source_rows
 from tailrace_spark.merge.stored_row import RowKey
 from tailrace_spark.rowstate.partition import Clustering
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.sinks.cassandra.settings import CassandraSinkSettings, keyspace_name
-from tailrace_spark.sinks.protocol import BatchWrite, Capabilities, Needed, ReachableSink, StoredVisible, nothing_needed
-from tailrace_spark.sinks.writing import write_here
+from tailrace_spark.sinks.protocol import (
+    BatchWrite,
+    Capabilities,
+    Needed,
+    ReachableSink,
+    StoredVisible,
+    nothing_needed,
+    write_here,
+)
 from tailrace_spark.snapshot.publication import survey
 from tailrace_spark.snapshot.ranges import TokenRange
 from tailrace_spark.snapshot.session import ClusterView

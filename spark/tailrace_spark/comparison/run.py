@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_to_json
 from tailrace_schemas.tokens import token
-from tailrace_spark.comparison.buckets import NO_ROWS, Buckets, Digest, buckets_of, joined, with_rows
-from tailrace_spark.comparison.rows import ComparedRow, Difference, differences
-from tailrace_spark.comparison.source import Outcome, ReadTask, TableSource
-from tailrace_spark.comparison.target import TableTarget
+from tailrace_spark.comparison.rows import (
+    NO_ROWS,
+    Buckets,
+    ComparedRow,
+    Difference,
+    Digest,
+    Kind,
+    buckets_of,
+    differences,
+    joined,
+    removal,
+    repair_of,
+    with_rows,
+)
+from tailrace_spark.comparison.source import Outcome, ReadTask, SourceRow, TableSource, TableTarget, source_rows
 from tailrace_spark.merge.stored_row import RowKey
-from tailrace_spark.sinks.protocol import ComparableSink
+from tailrace_spark.rowstate.partition import Clustering
+from tailrace_spark.rowstate.row import RowState
+from tailrace_spark.sinks.protocol import ComparableSink, StoredVisible, write_here
 from tailrace_spark.snapshot.publication import Survey, survey
 from tailrace_spark.snapshot.ranges import Piece, deal
 from tailrace_spark.snapshot.reading import Clock
@@ -26,6 +40,7 @@ Run = Callable[[Sequence[tuple[Piece, ...]], ReadTask], Sequence[Outcome]]
 """Runs tasks on Spark's executors, and gives their outcomes."""
 _BUCKETS: Final = 8_192
 _MICROS: Final = 1_000_000
+_AT_ONCE: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,3 +127,47 @@ def bucket_numbers(buckets: Buckets, keys: Iterable[RowKey]) -> set[int]:
     """The buckets of some rows."""
     numbers = {buckets.of(token(key)) for key, _ in keys}
     return {bucket for bucket in numbers if bucket is not None}
+
+
+def repair(comparison: Comparison, compared: Compared, *, remove: bool, now: int) -> dict[RowKey, Difference]:
+    """Write what differs into the sink; what differs still, by a look behind it. `now` is in seconds since the epoch.
+
+    The source's rows go through the sink's merge by their write times. With `remove`, rows and values that only the
+    sink has go, by deletions of their own write times. Nothing that was written later goes with them. Raises
+    ServiceError.
+    """
+    numbers = bucket_numbers(compared.buckets, compared.differences)
+    stored = comparison.target.stored(compared.differences.keys()) if remove else {}
+    rows = _source(comparison, compared, numbers)
+    while batch := list(islice(rows, _AT_ONCE)):
+        _write(comparison, compared, batch, stored, now)
+    extra = [key for key, item in compared.differences.items() if item.kind is Kind.EXTRA and key in stored]
+    comparison.target.sink.amend(compared.table, {key: _removal(None, stored[key], now) for key in extra}, {})
+    differing = comparison.look(compared.buckets, numbers)
+    return {key: item for key, item in differing.items() if key in compared.differences}
+
+
+def _source(comparison: Comparison, compared: Compared, numbers: set[int]) -> Iterator[SourceRow]:
+    pieces = comparison.pieces_of(compared.buckets, numbers)
+    for row in source_rows(comparison.source, pieces, 1):
+        if row.row_key in compared.differences:
+            yield row
+
+
+def _write(
+    comparison: Comparison,
+    compared: Compared,
+    batch: Sequence[SourceRow],
+    stored: Mapping[RowKey, StoredVisible],
+    now: int,
+) -> None:
+    sink = comparison.target.sink
+    write_here(sink, [repair_of(compared.table, (row.change for row in batch))])
+    removals = {row.row_key: _removal(row.state, stored[row.row_key], now) for row in batch if row.row_key in stored}
+    clusterings: dict[RowKey, Clustering] = {row.row_key: row.change.clustering or () for row in batch}
+    sink.amend(compared.table, removals, clusterings)
+
+
+def _removal(source: RowState | None, stored: StoredVisible, now: int) -> RowState:
+    """What goes of a stored row; of one that only readers see, all."""
+    return RowState() if stored.state is None else removal(source, stored.state, now)

@@ -1,9 +1,9 @@
-"""The source's side of a comparison: tasks read token ranges, and give digests of buckets, or rows one by one."""
+"""Both sides of a comparison: tasks that read the source by token ranges, and one pass over a sink's rows."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tailrace_schemas.change import Change
@@ -12,18 +12,20 @@ from tailrace_schemas.cql.values import codec, split_key
 from tailrace_schemas.errors import TailraceError
 from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_from_json
-from tailrace_spark.comparison.buckets import NO_ROWS, Buckets, Digest, with_rows
-from tailrace_spark.comparison.rows import ComparedRow, RowDigests, row_digest
-from tailrace_spark.merge.state_keys import ROW, STATIC
-from tailrace_spark.merge.stored_row import RowKey
+from tailrace_schemas.tokens import token
+from tailrace_spark.comparison.rows import NO_ROWS, Buckets, ComparedRow, Digest, RowDigests, row_digest, with_rows
+from tailrace_spark.merge.stored_row import ROW, STATIC, RowKey
+from tailrace_spark.rowstate.codec import newest
 from tailrace_spark.rowstate.row import RowState, state_of
+from tailrace_spark.sinks.protocol import ComparableSink, StoredVisible
 from tailrace_spark.snapshot.changes import ReadChanges
 from tailrace_spark.snapshot.ranges import Piece
+from tailrace_spark.snapshot.session import range_reader, shape_of
 from tailrace_spark.snapshot.settings import SnapshotSettings
-from tailrace_spark.snapshot.table_reading import range_reader, shape_of
-from tailrace_spark.streams.worker_imports import begin_task
+from tailrace_spark.streams.assign import begin_task
 
 _MICROS = 1_000_000
+_UNLIKE = b"shown otherwise than stored"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,3 +138,59 @@ def _decoded(table: Table, change: Change) -> list[object]:
 
 def _plain(value: object) -> object:
     return value if isinstance(value, int | float | str) or value is None else str(value)
+
+
+class TableTarget:
+    """What a sink has of a table. Its methods raise ServiceError."""
+
+    def __init__(self, sink: ComparableSink, table: Table) -> None:
+        self.sink = sink
+        self._table = table
+        self._digests = RowDigests(table)
+
+    def digests(self, buckets: Buckets, now: int) -> dict[int, Digest]:
+        """The digests of the buckets that have rows, as they read at a time, in seconds since the epoch."""
+        digests: dict[int, Digest] = {}
+        for row, bucket in self._rows(buckets):
+            columns = self._columns(row, now)
+            if columns is not None:
+                digests[bucket] = with_rows(digests.get(bucket, NO_ROWS), 1, row_digest(row.row_key, columns))
+        return digests
+
+    def rows(self, buckets: Buckets, numbers: Collection[int], now: int) -> dict[RowKey, ComparedRow]:
+        """The rows of some buckets."""
+        rows: dict[RowKey, ComparedRow] = {}
+        for row, bucket in self._rows(buckets):
+            if bucket in numbers and (columns := self._columns(row, now)) is not None:
+                written = 0 if row.state is None else newest(row.state)
+                rows[row.row_key] = ComparedRow(columns, written, self._shown(row))
+        return rows
+
+    def stored(self, keys: Collection[RowKey]) -> dict[RowKey, StoredVisible]:
+        """What is stored of some rows."""
+        return {row.row_key: row for row in self.sink.stored(self._table) if row.row_key in keys}
+
+    def _rows(self, buckets: Buckets) -> Iterator[tuple[StoredVisible, int]]:
+        last_key, bucket = None, None
+        for row in self.sink.stored(self._table):
+            if row.row_key[0] != last_key:
+                last_key = row.row_key[0]
+                bucket = buckets.of(token(last_key))
+            if bucket is not None:
+                yield row, bucket
+
+    def _columns(self, row: StoredVisible, now: int) -> tuple[bytes | None, ...] | None:
+        """As RowDigests says; of a row that readers see, or miss, against its state, what no source has."""
+        columns = None if row.state is None else self._digests.columns(row.row_key, row.state, now)
+        if (columns is not None) is row.visible:
+            return columns
+        if columns is None:
+            # Its time is over, and the next sweep takes it away; or somebody else has put it there.
+            return (_UNLIKE,) if row.state is None else None
+        return None
+
+    def _shown(self, row: StoredVisible) -> tuple[object, ...]:
+        if row.row_key[1] == STATIC:
+            return shown_key(self._table, row.row_key[0])
+        clustering = [value if isinstance(value, int | float | str) else str(value) for value in row.clustering]
+        return (*shown_key(self._table, row.row_key[0]), *clustering)

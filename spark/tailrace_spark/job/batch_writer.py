@@ -13,25 +13,20 @@ from typing import Any, TypeVar
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from tailrace_spark.batch.delivery import Piece, Summary
-from tailrace_spark.batch.micro_batch import partition_counts
+from tailrace_spark.batch.delivery import Piece, Summary, partition_counts
 from tailrace_spark.job.batch_records import BatchRecords
 from tailrace_spark.job.endings import StoppedError
-from tailrace_spark.job.execution import Execution, ExecutionChoice
-from tailrace_spark.job.executor_shares import ExecutorShares
 from tailrace_spark.job.generation_log import BatchGenerations
-from tailrace_spark.job.loss_policy import LossPolicy
 from tailrace_spark.job.offsets import Plan
-from tailrace_spark.job.progress import Progress, TableProgress
+from tailrace_spark.job.progress import Execution, ExecutionChoice, Progress, TableProgress
 from tailrace_spark.job.retry import SINK, Blockage, Retry
-from tailrace_spark.job.runner import Runner
+from tailrace_spark.job.runner import ExecutorShares, Runner
 from tailrace_spark.job.sink_check import SinkCheck
-from tailrace_spark.job.topic_watch import TopicWatch
+from tailrace_spark.job.topic_watch import LossPolicy, TopicWatch
 from tailrace_spark.shaping import Shape
 from tailrace_spark.streams.lookup import StreamTable
 from tailrace_spark.tasks.job import TaskRunner
-from tailrace_spark.tasks.outcome import RecordCounts
-from tailrace_spark.tasks.record_counts import counts_of
+from tailrace_spark.tasks.outcome import RecordCounts, counts_of
 
 log = logging.getLogger("tailrace_spark")
 

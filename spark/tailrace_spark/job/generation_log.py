@@ -12,8 +12,8 @@ from tailrace_common.closing import Closing
 from tailrace_common.topics import GenerationReader
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.generation_records import PublishedGeneration
+from tailrace_spark.job.checkpoint import decode_note, encode_note
 from tailrace_spark.job.checkpoint_files import Files
-from tailrace_spark.job.notes import decode_note, encode_note
 from tailrace_spark.streams.lookup import StreamTable
 
 log = logging.getLogger("tailrace_spark")

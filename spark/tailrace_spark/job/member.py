@@ -14,20 +14,16 @@ from pyspark.sql import SparkSession
 from tailrace_common.settings import Settings
 from tailrace_common.topics import SchemaReader
 from tailrace_schemas.errors import TailraceError
-from tailrace_spark.batch.delivery import Piece, Summary
-from tailrace_spark.batch.sink_progress import SinkProgress
+from tailrace_spark.batch.delivery import Piece, SinkProgress, Summary
 from tailrace_spark.job.checkpoint_files import MemoryFiles
 from tailrace_spark.job.endings import reason
-from tailrace_spark.job.execution import MANY_RECORDS
-from tailrace_spark.job.handover import Handover
 from tailrace_spark.job.metrics import StreamMetrics
 from tailrace_spark.job.offsets import Offsets
-from tailrace_spark.job.progress import Progress
+from tailrace_spark.job.progress import MANY_RECORDS, Progress
 from tailrace_spark.job.runner import Runner
-from tailrace_spark.job.seats import Seat, SharedPart
-from tailrace_spark.job.sharing import advanced, without_read
+from tailrace_spark.job.sharing import Handover, Seat, SharedPart, advanced, without_read
 from tailrace_spark.job.sink_check import NothingPlanned, SinkCheck
-from tailrace_spark.job.sweeper import Sweeper
+from tailrace_spark.job.upkeep import Sweeper
 from tailrace_spark.shaping import newest, shape_of
 from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.snapshot.read_back import ReadBack

@@ -1,20 +1,97 @@
-"""Stream status: its sink, counters, what it is blocked on, and its last error."""
+"""The status of a stream: its sink, where it is written, counters, lag, what blocks it, its last error."""
 
 from __future__ import annotations
 
+import json
+import logging
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, Literal
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no types
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
 
 from tailrace_common.unreachable import start_or_fix
-from tailrace_spark.batch.delivery import Summary
-from tailrace_spark.job.execution import Execution
+from tailrace_schemas.errors import SettingsError, TailraceError
+from tailrace_schemas.topics import KafkaPartition
+from tailrace_spark.batch.delivery import Summary, by_partition
+from tailrace_spark.jvm import execution_of
+from tailrace_spark.streams.assign import LATE_SQL
 
+log: Final = logging.getLogger("tailrace_spark")
+
+Execution = Literal["driver", "executors"]
+
+MANY_RECORDS: Final = 20_000
+"""From so many records on tasks pay: starting them takes about a second, which the driver writes some 15,000 in."""
+FEW_RECORDS: Final = 10_000
+FEW_BATCHES: Final = 5
 _LOSSES: Final = 100
 _CHECK: Final = "`tailrace check` tries them all."
+PROCESSING: Final = "Processing new data"
+"""Spark's own words while a batch is being processed."""
+Ends = Callable[[Collection[KafkaPartition]], Mapping[KafkaPartition, int]]
+"""Where partitions end, as `tailrace_common.kafka.PartitionEnds.of`."""
+
+
+class ExecutionChoice:
+    """Chooses by `stream.execution`: "auto" by the size of batches, and it does not change its mind at each of them.
+
+    From the first batch of `many` records on it is executors, until `batches` in a row had less than `few`.
+    """
+
+    def __init__(
+        self,
+        setting: Literal["auto", "driver", "executors"],
+        *,
+        large: int = MANY_RECORDS,
+        few: int = FEW_RECORDS,
+        batches: int = FEW_BATCHES,
+    ) -> None:
+        self._setting: Literal["auto", "driver", "executors"] = setting
+        self._large = large
+        self._few = few
+        self._batches = batches
+        self._small_batches = 0
+        self._current: Execution = "executors" if setting == "executors" else "driver"
+
+    def choose(self, records: int) -> Execution:
+        """The execution of the next batch, which has at most so many records."""
+        if self._setting != "auto":
+            return self._current
+        self._small_batches = self._small_batches + 1 if records < self._few else 0
+        if self._current == "driver" and records >= self._large:
+            self._change("executors", records)
+        elif self._current == "executors" and self._small_batches >= self._batches:
+            self._change("driver", records)
+        return self._current
+
+    def keep_to_driver(self, reason: str) -> None:
+        """Choose the driver from now on, since tasks cannot run. Raises SettingsError where it is to be executors."""
+        if self._setting == "executors":
+            raise SettingsError(f'stream.execution = "executors": {reason}')
+        log.warning("%s. The driver writes all batches of this process", reason)
+        self._setting = self._current = "driver"
+
+    def _change(self, execution: Execution, records: int) -> None:
+        self._current = execution
+        log.info("batches are written by the %s from now on: this one has up to %d records", execution, records)
+
+
+def execution_choice(setting: Literal["auto", "driver", "executors"], *, executors: bool) -> ExecutionChoice:
+    """What a sink that `executors` can write, or cannot, leaves of stream.execution. Raises SettingsError."""
+    if executors or setting == "driver":
+        return ExecutionChoice(setting)
+    if setting == "executors":
+        raise SettingsError(
+            'stream.execution = "executors": this sink is written by the driver alone; set "auto" or "driver"'
+        )
+    return ExecutionChoice("driver")
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,3 +318,66 @@ def _trouble_json(trouble: Trouble | None) -> dict[str, object] | None:
 
 def _time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+
+
+def show_status(query: StreamingQuery | None, words: str) -> None:
+    """Make these the message of `query.status`, until Spark has another.
+
+    Where Spark's inner interface for it is missing (it is of 4.1), nothing is shown; the log has the words, too.
+    """
+    if query is None:  # its first batch can be taken up before `start` has returned
+        return
+    try:
+        execution_of(query).updateStatusMessage(words)
+    except (Py4JError, TypeError):
+        return
+
+
+def observed(heads: DataFrame) -> DataFrame:
+    """The same stream of `with_head`, whose progress has the metrics `tailrace` of each batch.
+
+    `records`, `undecodable` of them, `late` ones, and `written`: the newest write time, in microseconds.
+    """
+    return heads.observe(
+        "tailrace",
+        F.count(F.lit(1)).alias("records"),
+        F.count_if(F.col("op").isNull()).alias("undecodable"),
+        F.count_if(F.expr(LATE_SQL)).alias("late"),
+        F.max("written").alias("written"),
+    )
+
+
+def last_progress(query: StreamingQuery) -> Mapping[str, Any] | None:
+    """The progress of the query's last batch, while it runs, as Spark's JSON has it: PySpark makes texts of offsets."""
+    try:
+        last = query.lastProgress
+    except Py4JError:
+        return None  # Spark has ended
+    progress: Mapping[str, Any] | None = None if last is None else json.loads(last.json)
+    return progress
+
+
+def read_to(progress: Mapping[str, Any]) -> dict[KafkaPartition, int]:
+    """The offset that each partition is read up to, of Spark's progress of a query from Kafka."""
+    offsets: dict[KafkaPartition, int] = {}
+    for source in progress["sources"]:
+        offsets |= by_partition(source.get("endOffset") or {})
+    return offsets
+
+
+def topic_lag(progress: Mapping[str, Any] | None, ends: Ends) -> dict[str, int] | None:
+    """Records not read yet, by topic; the ends of transactions, which have offsets too, are among them.
+
+    None where there is no progress yet, or Kafka does not answer.
+    """
+    if progress is None:
+        return None
+    reached = read_to(progress)
+    try:
+        now = ends(reached)
+    except TailraceError:
+        return None
+    lag: Counter[str] = Counter()
+    for partition, offset in reached.items():
+        lag[partition[0]] += max(0, now.get(partition, offset) - offset)
+    return dict(lag)

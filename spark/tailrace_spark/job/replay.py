@@ -14,12 +14,11 @@ import pyarrow as pa
 
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId
 from tailrace_spark.sinks.letters import LetterBox
-from tailrace_spark.sinks.protocol import Sink, UpdateSink
-from tailrace_spark.sinks.writing import AGAIN, write_here
+from tailrace_spark.sinks.protocol import AGAIN, Sink, UpdateSink, write_here
 from tailrace_spark.source.table_updates import OpenUpdate, with_streams
 from tailrace_spark.streams.assign import SNAPSHOT_MARK
 from tailrace_spark.streams.lookup import StreamTable
-from tailrace_spark.tasks.updates import RECORDS
+from tailrace_spark.tasks.partition_writer import RECORDS
 
 LETTERS_PER_BATCH: Final = 500
 

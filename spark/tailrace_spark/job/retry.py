@@ -13,7 +13,7 @@ from tailrace_common.unreachable import problem_and_remedy, with_next_try
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.job.endings import StoppedError
 from tailrace_spark.job.metrics import StreamMetrics
-from tailrace_spark.job.query_status import PROCESSING
+from tailrace_spark.job.progress import PROCESSING
 
 log = logging.getLogger("tailrace_spark")
 

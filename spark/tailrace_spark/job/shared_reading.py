@@ -13,15 +13,13 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it ha
 from pyspark.sql import SparkSession
 
 from tailrace_common.settings import Settings
-from tailrace_spark.batch.delivery import Piece, Summary
-from tailrace_spark.batch.micro_batch import MicroBatch
+from tailrace_spark.batch.delivery import MicroBatch, Piece, Summary
 from tailrace_spark.job.checkpoint_files import files_in
 from tailrace_spark.job.endings import reason
 from tailrace_spark.job.metrics import StreamMetrics
 from tailrace_spark.job.offsets import Offsets, Plan, PlannedOffsets
 from tailrace_spark.job.progress import Trouble
-from tailrace_spark.job.seats import Seat, Seats, SharedPart
-from tailrace_spark.job.sharing import NEAR
+from tailrace_spark.job.sharing import NEAR, Seat, Seats, SharedPart
 from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.protocol import BatchWrite, Capabilities, Needed, here, nothing_needed
 

@@ -7,9 +7,9 @@ from typing import Final, Protocol
 from uuid import uuid4
 
 from tailrace_schemas.errors import DataLossError, ServiceError
-from tailrace_spark.batch.sink_progress import NO_BATCH, SinkProgress, missing_from_sink
+from tailrace_spark.batch.delivery import NO_BATCH, SinkProgress, missing_from_sink
+from tailrace_spark.job.checkpoint import decode_note, encode_note
 from tailrace_spark.job.checkpoint_files import Files
-from tailrace_spark.job.notes import decode_note, encode_note
 from tailrace_spark.job.offsets import Offsets
 from tailrace_spark.sinks.protocol import ProgressSink
 

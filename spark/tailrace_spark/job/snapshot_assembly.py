@@ -10,14 +10,13 @@ from pyspark.sql import SparkSession
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.job.checkpoint_files import Folder, files_in
-from tailrace_spark.job.existing_rows import refused_by
+from tailrace_spark.job.fitness import refused_by
 from tailrace_spark.job.metrics import StreamMetrics
 from tailrace_spark.job.offsets import PlannedOffsets
 from tailrace_spark.job.runner import Runner
-from tailrace_spark.job.snapshot_context import SnapshotContext
+from tailrace_spark.job.snapshot_context import SnapshotContext, read_settings
 from tailrace_spark.job.snapshot_notes import REQUESTS, Notes, SnapshotNotes
 from tailrace_spark.job.snapshot_run import SnapshotRun
-from tailrace_spark.job.snapshot_settings import read_settings
 from tailrace_spark.job.snapshot_writing import RoundWriter
 from tailrace_spark.shaping import masks_of, shape_of
 from tailrace_spark.sinks.protocol import Sink

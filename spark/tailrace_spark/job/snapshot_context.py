@@ -12,6 +12,8 @@ from pyspark.sql import SparkSession
 
 from tailrace_common.closing import Closing
 from tailrace_common.kafka import PartitionEnds
+from tailrace_common.sections.cassandra import CassandraSettings
+from tailrace_common.sections.stream import ReadLimits
 from tailrace_common.settings import Settings
 from tailrace_common.topics import GenerationReader, SchemaReader
 from tailrace_schemas.avro import Encoder, SchemaEntry
@@ -19,16 +21,16 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_to_json
 from tailrace_schemas.topics import Internal, internal_topic, table_topic
-from tailrace_spark.batch.sink_progress import by_topic
-from tailrace_spark.job.snapshot_settings import read_settings
+from tailrace_spark.batch.delivery import by_topic
 from tailrace_spark.snapshot.ranges import Limits, Piece
 from tailrace_spark.snapshot.rounds import Concurrency, tasks_of
-from tailrace_spark.snapshot.session import ClusterView, Ring
+from tailrace_spark.snapshot.session import ClusterView, Ring, require_readable
+from tailrace_spark.snapshot.settings import SnapshotSettings
 from tailrace_spark.snapshot.stream_rows import RoundPosition, RoundReader
-from tailrace_spark.snapshot.table_reading import require_readable
 from tailrace_spark.streams.lookup import StreamTable
 
 _MEBIBYTE: Final = 1 << 20
+_FILES: Final = frozenset({"password_file", "tls_key_password_file"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,3 +187,21 @@ class SnapshotContext(Closing):
 
 def _announced(entry: SchemaEntry) -> int:
     return entry.announced
+
+
+def read_settings(
+    settings: Settings, *, table: str, where: str | None = None, concurrent_ranges: int = 1
+) -> SnapshotSettings:
+    """Those of the data source, to read "keyspace.table" as changes. Secrets are in it, as values."""
+    cluster, limits = settings.cluster, settings.snapshot
+    named = {name: getattr(cluster, name) for name in CassandraSettings.model_fields if name not in _FILES}
+    named |= {name: getattr(limits, name) for name in ReadLimits.model_fields}
+    return SnapshotSettings(
+        **{**named, "concurrent_ranges": concurrent_ranges},
+        table=table,
+        rows="changes",
+        prefix=settings.topics.prefix,
+        filter=where,
+        # Cassandra asks for it wherever a condition stands beside a range of tokens.
+        allow_filtering=where is not None,
+    )

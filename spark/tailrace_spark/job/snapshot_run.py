@@ -27,18 +27,15 @@ from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.job.endings import StoppedError, reason
-from tailrace_spark.job.executor_shares import missing_packages
-from tailrace_spark.job.existing_rows import existing_rows, named
+from tailrace_spark.job.fitness import existing_rows, named
 from tailrace_spark.job.metrics import StreamMetrics
 from tailrace_spark.job.offsets import Offsets, PlannedOffsets
-from tailrace_spark.job.runner import MissingPackagesError
+from tailrace_spark.job.runner import MissingPackagesError, missing_packages
 from tailrace_spark.job.snapshot_context import SnapshotContext
 from tailrace_spark.job.snapshot_notes import Notes
-from tailrace_spark.job.snapshot_reading import ReadRound, read_round
-from tailrace_spark.job.snapshot_writing import RoundWriter, Written
-from tailrace_spark.snapshot.intervals import union
+from tailrace_spark.job.snapshot_writing import ReadRound, RoundWriter, Written, read_round
 from tailrace_spark.snapshot.progress import Snapshots, State, TableSnapshot, status_row
-from tailrace_spark.snapshot.ranges import Piece
+from tailrace_spark.snapshot.ranges import Piece, union
 from tailrace_spark.snapshot.read_back import ReadBack
 from tailrace_spark.snapshot.reading import UnreadableError
 from tailrace_spark.snapshot.rounds import again, next_least, plan_round

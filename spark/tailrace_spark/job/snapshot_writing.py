@@ -1,27 +1,30 @@
-"""A snapshot's round written into the sink, as micro-batches are: by the sink's tasks, or by the driver in chunks."""
+"""A snapshot's round: read by tasks, and written into the sink, as micro-batches are."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from tailrace_common.settings import Settings
 from tailrace_schemas.avro import SchemaEntry
+from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import Piece, Summary
-from tailrace_spark.job.execution import ExecutionChoice
-from tailrace_spark.job.executor_shares import ExecutorShares
+from tailrace_spark.job.batch_records import part_bytes
 from tailrace_spark.job.offsets import Offsets
-from tailrace_spark.job.parts import part_bytes
-from tailrace_spark.job.runner import Attempts, Runner
-from tailrace_spark.job.snapshot_reading import ReadRound
+from tailrace_spark.job.progress import ExecutionChoice
+from tailrace_spark.job.runner import Attempts, ExecutorShares, Runner
 from tailrace_spark.shaping import Shape
 from tailrace_spark.sinks.protocol import Sink
-from tailrace_spark.snapshot.stream_rows import RoundPosition, distinct_offsets
+from tailrace_spark.snapshot.reading import UnreadableError
+from tailrace_spark.snapshot.stream_rows import COLUMNS, HEAD, RoundPosition, RoundReader, distinct_offsets
 from tailrace_spark.source.decode import BY_OFFSET, pieces
 from tailrace_spark.streams.assign import assigned_here
 from tailrace_spark.streams.lookup import StreamTable
@@ -29,6 +32,46 @@ from tailrace_spark.tasks.job import TaskRunner
 
 # Chunks are shares of hashes, so some have a few records more than others.
 _FULL_CHUNK: Final = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRound:
+    """The records of a round, as `with_head` gives Kafka's. `octets` counts their messages, `largest` those of a slot.
+
+    They are in no order, and two may have one offset (`stream_rows.distinct_offsets`).
+    """
+
+    frame: DataFrame
+    rows: int
+    octets: int
+    largest: int
+
+
+@contextmanager
+def read_round(spark: SparkSession, reader: RoundReader) -> Iterator[ReadRound]:
+    """Read a round, by the reader's tasks. Raises ServiceError where a slot cannot be read, of these UnreadableError.
+
+    What is lost with an executor is read again when it is needed.
+    """
+    tasks = spark.range(0, len(reader.tasks), 1, len(reader.tasks))
+    frame = tasks.mapInArrow(reader.rows, COLUMNS).persist(StorageLevel.DISK_ONLY)
+    try:
+        counts = frame.groupBy("slot").agg(
+            F.count("op").alias("rows"),
+            F.sum(F.length("value")).alias("octets"),
+            F.max("problem").alias("problem"),
+            F.max("final").alias("final"),
+        )
+        by_slot = counts.collect()
+        problems = sorted((not row.final, row.problem) for row in by_slot if row.problem is not None)
+        if problems:
+            passing, words = problems[0]
+            raise ServiceError(words) if passing else UnreadableError(words)
+        octets = [row.octets or 0 for row in by_slot]
+        records = frame.where("problem IS NULL").select(*HEAD)
+        yield ReadRound(records, sum(row.rows for row in by_slot), sum(octets), max(octets, default=0))
+    finally:
+        frame.unpersist()
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,42 +22,32 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.topics import Internal, KafkaPartition, internal_topic
 from tailrace_spark.job.batch_records import BatchRecords
 from tailrace_spark.job.batch_writer import BatchWriter
-from tailrace_spark.job.checkpoint import job_of, require_own
+from tailrace_spark.job.checkpoint import CheckpointLock, job_of, lock_checkpoint, require_own
 from tailrace_spark.job.checkpoint_files import LocalFiles, files_in, write_promptly
-from tailrace_spark.job.checkpoint_lock import CheckpointLock, lock_checkpoint
-from tailrace_spark.job.endings import JAVA_GONE, StoppedError, await_interrupt, java_end, reason
-from tailrace_spark.job.execution import execution_choice
-from tailrace_spark.job.executor_shares import stream_id
+from tailrace_spark.job.endings import JAVA_GONE, StoppedError, answer_times, await_interrupt, java_end, reason
+from tailrace_spark.job.fitness import require_whole
 from tailrace_spark.job.generation_log import BatchGenerations, BatchLog
-from tailrace_spark.job.handover import Handover
-from tailrace_spark.job.hosts import KafkaHosts
-from tailrace_spark.job.kafka_wait import answer_times
-from tailrace_spark.job.lag import read_to
-from tailrace_spark.job.loss_policy import LossPolicy
 from tailrace_spark.job.metrics import StreamMetrics
 from tailrace_spark.job.offsets import PlannedOffsets
-from tailrace_spark.job.progress import Progress
-from tailrace_spark.job.query_status import last_progress, observed, show_status
+from tailrace_spark.job.progress import Progress, execution_choice, last_progress, observed, read_to, show_status
 from tailrace_spark.job.retry import Retry
-from tailrace_spark.job.runner import Runner
+from tailrace_spark.job.runner import Runner, stream_id
+from tailrace_spark.job.session import quiet_stop
+from tailrace_spark.job.sharing import Handover
 from tailrace_spark.job.sink_check import SinkCheck
 from tailrace_spark.job.snapshot_assembly import snapshot_run
 from tailrace_spark.job.snapshot_notes import Notes
 from tailrace_spark.job.snapshot_run import SnapshotThread
-from tailrace_spark.job.spark_quiet import quiet_stop
-from tailrace_spark.job.sweeper import Sweeper
 from tailrace_spark.job.telling import Telling
-from tailrace_spark.job.topic_watch import TopicWatch
-from tailrace_spark.job.upkeep import Upkeep
-from tailrace_spark.job.whole_updates import require_whole
+from tailrace_spark.job.topic_watch import LossPolicy, TopicWatch
+from tailrace_spark.job.upkeep import KafkaHosts, Sweeper, Upkeep
 from tailrace_spark.shaping import masks_of, newest, shape_of
 from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.snapshot.progress import Snapshots
-from tailrace_spark.source.dedupe import one_copy
-from tailrace_spark.source.kafka import read_messages, reads_topic, with_head
+from tailrace_spark.source.kafka import one_copy, read_messages, reads_topic, with_head
 from tailrace_spark.source.readings import of_readings
 from tailrace_spark.tasks.job import TaskRunner, TaskSettings
-from tailrace_spark.tasks.updates import update_reading
+from tailrace_spark.tasks.partition_writer import update_reading
 
 log = logging.getLogger("tailrace_spark")
 

@@ -2,19 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import logging
+import time
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from pyspark.sql import SparkSession
 
 from tailrace_common.closing import Closing
+from tailrace_common.sections.sink import Dataset, SourceTable, first_server
+from tailrace_common.sections.stream import TracesSettings
 from tailrace_common.settings import Settings
 from tailrace_common.topics import SchemaReader
-from tailrace_spark.job.lineage import Lineage
-from tailrace_spark.job.lineage_tables import lineage_of
+from tailrace_common.tracing.opening import open_tracer
+from tailrace_common.tracing.spans import Attributes
+from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_schemas.table import Table
+from tailrace_spark.job.lineage import Events, Lineage, TableLineage
 from tailrace_spark.job.progress import Progress
-from tailrace_spark.job.traces import BatchTraces
-from tailrace_spark.shaping import Shape
+from tailrace_spark.shaping import Shape, newest_entries
+from tailrace_spark.source.kafka import reads_topic
+
+log = logging.getLogger("tailrace_spark")
+
+
+class BatchTraces(Closing):
+    """Sends the spans of one stream, where the settings ask for them. `location` names the sink without secrets."""
+
+    def __init__(self, settings: TracesSettings, name: str, location: str) -> None:
+        about = {"tailrace.stream": name, "tailrace.sink": location}
+        self._tracer = open_tracer(settings.endpoint, "tailrace-stream", about)
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Options of Spark's Kafka source: where spans are sent, records are read with their headers."""
+        return {} if self._tracer is None else {"includeHeaders": "true"}
+
+    def wrote(self, progress: Progress) -> None:
+        """A batch is in the sink, just now."""
+        if self._tracer is None or not progress.traces:
+            return
+        began = time.time_ns() - round(progress.seconds * 1e9)
+        about: Attributes = {
+            "messaging.system": "kafka",
+            "messaging.operation.type": "process",
+            "messaging.batch.message_count": progress.records,
+            "tailrace.batch": progress.batch,
+            "tailrace.execution": progress.execution,
+            "tailrace.tables": sorted(progress.tables),
+            "tailrace.rows": progress.summary.rows,
+            "tailrace.dead_letters": progress.summary.dead_letters,
+            "tailrace.blocked_seconds": progress.blocked_seconds,
+        }
+        self._tracer.batch("tailrace.batch", sorted(progress.traces), began, about)
+
+    def close(self) -> None:
+        """Send what has ended, for a few seconds at most."""
+        if self._tracer is not None:
+            self._tracer.close()
 
 
 class Telling(Closing):
@@ -45,3 +91,64 @@ class Telling(Closing):
     def close(self) -> None:
         """Send the spans that wait, for a few seconds at most."""
         self._traces.close()
+
+
+def lineage_of(
+    settings: Settings, schemas: SchemaReader, shape: Shape | None, spark: SparkSession, ending: Collection[str]
+) -> Lineage:
+    """The lineage that the settings ask for, if any. `ending` is empty for a stream that runs on.
+
+    Its run raises SettingsError where the package lacks.
+    """
+    section = settings.lineage
+    if section.transport == "none":
+        return Lineage(None, list, time.monotonic, section.running_seconds)
+    opening = partial(_open, settings, spark.version, bool(ending))
+    tables = partial(_tables, settings, schemas, shape, reads_topic(spark, settings))
+    return Lineage(opening, tables, time.monotonic, section.running_seconds)
+
+
+def _open(settings: Settings, spark: str, ends: bool) -> Events:
+    try:
+        from tailrace_spark.job.lineage_events import LineageEvents, StreamJob
+    except ImportError as cause:
+        raise SettingsError(f"lineage.transport needs {cause.name}: pip install 'tailrace[openlineage]'") from None
+    sink, _ = settings.stream_sink()
+    return LineageEvents(settings.lineage, StreamJob(f"{settings.topics.prefix}.{sink}", spark, ends))
+
+
+def _tables(
+    settings: Settings, schemas: SchemaReader, shape: Shape | None, reads: Callable[[str], bool]
+) -> list[TableLineage]:
+    """Those that are announced, by name."""
+    try:
+        schemas.refresh()
+    except ServiceError as error:
+        log.info("could not read the newest schemas; an event of [lineage] names the tables read before: %s", error)
+    entries = newest_entries(entry for entry in schemas.values() if reads(entry.topic))
+    return [
+        _lineage(settings, shape, entry.topic, entry.table) for entry in sorted(entries, key=lambda new: str(new.table))
+    ]
+
+
+def _lineage(settings: Settings, shape: Shape | None, topic: str, table: Table) -> TableLineage:
+    _, section = settings.stream_sink()
+    kafka, cluster = first_server(settings.kafka.root.get("bootstrap.servers")), _cluster(settings)
+    source = SourceTable(table.keyspace, table.name, settings.topics.prefix, kafka)
+    return TableLineage(
+        source=table,
+        topic=Dataset(f"kafka://{kafka}", topic),
+        cassandra=None if cluster is None else Dataset(f"cassandra://{cluster}", str(table)),
+        target=section.dataset(source),
+        shown=table if shape is None else shape.definition(table),
+    )
+
+
+def _cluster(settings: Settings) -> str | None:
+    """HOST:PORT of the source's cluster, where the settings name it."""
+    if settings.lineage.cassandra is not None:
+        return settings.lineage.cassandra
+    cluster = settings.cluster
+    if "contact_points" not in cluster.model_fields_set:
+        return None
+    return f"{cluster.contact_points[0]}:{cluster.port}"

@@ -1,17 +1,17 @@
-"""Changes of one table, merged with each other in memory before the database is asked anything."""
+"""Changes of one table, merged with each other before the database is asked anything; what truncations take of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from uuid import UUID
 
-from tailrace_schemas.change import Change, Op
+from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_schemas.clustering import clustering_key, range_limits
 from tailrace_schemas.errors import CorruptError
 from tailrace_schemas.streams import Assignment
 from tailrace_spark.batch.delivery import Delivered
-from tailrace_spark.merge.state_keys import ROW
-from tailrace_spark.merge.stored_row import RowKey
+from tailrace_spark.merge.stored_row import ROW, RowKey
 from tailrace_spark.rowstate.deletions import (
     NOTHING_DELETED,
     PartitionState,
@@ -20,6 +20,7 @@ from tailrace_spark.rowstate.deletions import (
     merge_partitions,
 )
 from tailrace_spark.rowstate.row import RowState, state_of
+from tailrace_spark.rowstate.truncation import TruncationState, absorb, truncation_of
 
 Clustering = tuple[bytes | None, ...]
 
@@ -136,3 +137,63 @@ def _range(change: Change, assignment: Assignment | None) -> RangeDeletion:
         raise CorruptError(f"{change.table}: a range deletion without bounds or deletion")
     start, end = range_limits(change.table, change.start, change.end)
     return RangeDeletion(start, end, change.deletion, assignment)
+
+
+def group_by_table(
+    changes: Iterable[Delivered], tables: dict[UUID, list[Delivered]] | None = None
+) -> dict[UUID, list[Delivered]]:
+    """The changes of each table id, in their order; several definitions of one table are together.
+
+    With `tables`, a former result, they are added to it.
+    """
+    groups = {} if tables is None else tables
+    table, group = None, list[Delivered]()
+    for delivered in changes:
+        if delivered.change.table is not table:  # hashing an id takes longer than this comparison
+            table = delivered.change.table
+            group = groups.setdefault(table.id, [])
+        group.append(delivered)
+    return groups
+
+
+@dataclass(frozen=True, slots=True)
+class TruncatedBatch:
+    """Changes of one table that no truncation took, and the truncations to store.
+
+    `erased` is the deletion of what is stored of the table so far; None: it stays. `left`: changes to merge, in order.
+    """
+
+    truncations: TruncationState
+    erased: Deletion | None
+    left: Sequence[Delivered]
+
+
+def truncate_batch(stored: TruncationState, changes: Sequence[Delivered], ring_delay: float) -> TruncatedBatch:
+    """Take a batch's truncations out of its changes, and what they, or those that are `stored`, took.
+
+    `changes` are of one table id, those of each Kafka partition in order; `ring_delay` in seconds. The caller stores
+    the truncations and erases in one step, before it merges: nothing that is merged later may be erased by them again.
+    """
+    # All of the batch's truncations first: a change of one host may stand before the record of another host's.
+    new = [
+        truncation_of(delivered.change)
+        for delivered in changes
+        if delivered.change.op is Op.TRUNCATE and _is_told(delivered)
+    ]
+    if not new and not stored.statements:
+        return TruncatedBatch(stored, None, changes)
+    truncations, erased = absorb(stored, new, ring_delay)
+    # By position (CommitLogPosition), as a node replays its log (CommitLogReplayer.ReplayFilter): a write that one
+    # replica has from before its truncation and another one from behind it is covered once and left once.
+    remaining = [
+        delivered
+        for delivered in changes
+        if not (delivered.change.op is Op.TRUNCATE and _is_told(delivered))
+        and not truncations.covers(delivered.change, ring_delay)
+    ]
+    return TruncatedBatch(truncations, erased, remaining)
+
+
+def _is_told(truncation: Delivered) -> bool:
+    """Whether a truncation says whose it is, and of when; merging refuses others."""
+    return truncation.change.source is not None and truncation.change.deletion is not None

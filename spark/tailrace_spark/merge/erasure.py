@@ -15,9 +15,7 @@ from tailrace_spark.merge.partition import (
     StoredPartition,
     StoredRow,
 )
-from tailrace_spark.merge.partition_head import deletion_rows
-from tailrace_spark.merge.state_keys import STATIC
-from tailrace_spark.merge.stored_row import StoredState, decode_stored
+from tailrace_spark.merge.stored_row import STATIC, StoredState, decode_stored, deletion_rows
 from tailrace_spark.rowstate.codec import encode_state
 from tailrace_spark.rowstate.deletions import truncate_deletions
 from tailrace_spark.rowstate.row import RowState

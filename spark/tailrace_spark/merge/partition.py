@@ -13,16 +13,17 @@ from tailrace_schemas.change import Op
 from tailrace_schemas.errors import DecodeError
 from tailrace_spark.batch.delivery import DeadLetter, Delivered
 from tailrace_spark.merge.batch_changes import BatchChanges, RowChanges, gather
-from tailrace_spark.merge.fast import is_redelivery
-from tailrace_spark.merge.partition_head import PartitionHead, deletion_row, deletion_rows
-from tailrace_spark.merge.row import covering, differs, merge_row, merge_state
-from tailrace_spark.merge.state_keys import STATIC
+from tailrace_spark.merge.row import covering, differs, is_redelivery, merge_row, merge_state
 from tailrace_spark.merge.stored_row import (
+    STATIC,
     EncodedState,
+    PartitionHead,
     RowKey,
     StateTableRow,
     StoredState,
     decode_stored,
+    deletion_row,
+    deletion_rows,
     state_row,
 )
 from tailrace_spark.rowstate.deletions import NOTHING_DELETED, PartitionState, merge_partitions

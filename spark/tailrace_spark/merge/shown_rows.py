@@ -13,7 +13,7 @@ from tailrace_schemas.change import Change
 from tailrace_schemas.cql.coding import Codec
 from tailrace_schemas.cql.values import codec
 from tailrace_schemas.table import Column, Table
-from tailrace_spark.merge.row_filter import RowFilters, RowPredicate, predicate_of
+from tailrace_spark.merge.condition import RowFilters, RowPredicate, predicate_of
 from tailrace_spark.rowstate.plain import PlainRow
 
 _LONG_AGO: Final = -(2**63) - 1

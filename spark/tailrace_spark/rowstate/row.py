@@ -6,21 +6,32 @@ late writes end in the same state whatever their order.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from tailrace_schemas.change import EXPIRED_TTL, Cell, Change, Deletion, Marker, Op
+from tailrace_schemas.cql.order import sortable
+from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.streams import Assignment
-from tailrace_spark.rowstate.cells import CellState, covers, newer_cell, newer_marker
-from tailrace_spark.rowstate.counters import keep_newest_shards, shards
+from tailrace_spark.rowstate.cells import CellState, covers, keep_newest_shards, newer_cell, newer_marker, shards
 from tailrace_spark.rowstate.deletions import stronger, supersedes
-from tailrace_spark.rowstate.paths import path_key
 
 NO_DELETION: Final = -(2**63)
 """The local time of no deletion: less than any."""
 _FOR_EVER: Final = 2**63
 _EARLIEST: Final = -(2**63) + 1
 """The write time before all others that clients may choose."""
+PathKey = Callable[[bytes], bytes]
+
+# Of these, values are equal to Cassandra exactly where their bytes are (their classes' compareCustom; BYTE_ORDER).
+_BY_BYTES: Final = frozenset(
+    {
+        "ascii", "bigint", "blob", "date", "inet", "int", "smallint", "text", "time", "timestamp", "timeuuid",
+        "tinyint", "uuid",
+    }
+)  # fmt: skip
 
 
 @dataclass(slots=True, init=False)
@@ -284,3 +295,20 @@ def _newest(state: RowState) -> Newest | None:
     strongest = max((candidate.written, candidate.local) for candidate in deletions)
     data = max(times, default=strongest[0])
     return Newest(*strongest) if data <= strongest[0] else Newest(data, NO_DELETION)
+
+
+@lru_cache(maxsize=4096)
+def path_key(cql_type: CqlType) -> PathKey | None:
+    """The key under which a collection's element is kept: one key for all bytes that Cassandra compares as equal.
+
+    A function from a path of this multi-cell type to its key; None where a path is its own key.
+
+    The function raises DecodeError for a path that is no value of the type.
+    """
+    # A set's elements and a map's keys are compared by their type (CollectionType.cellPathComparator). So 1.0 and 1.00
+    # in a set of decimals are one element, and so are a user type's value and the same with nulls at its end.
+    # A list's time UUIDs and a user type's field numbers are equal only where their bytes are.
+    if cql_type.kind not in ("map", "set") or cql_type.args[0].kind in _BY_BYTES:
+        return None
+    element = cql_type.args[0]
+    return lambda path: sortable(element, path, False)

@@ -2,8 +2,7 @@
 
 from tailrace_spark.shaping.change_filters import Filters, TaskFilters
 from tailrace_spark.shaping.conditions import split_conditions
-from tailrace_spark.shaping.masks import masks_of
-from tailrace_spark.shaping.shape import NO_WHOLE_ROWS, Shape, newest, newest_entries, shape_of
+from tailrace_spark.shaping.shape import NO_WHOLE_ROWS, Shape, masks_of, newest, newest_entries, shape_of
 
 __all__ = [
     "NO_WHOLE_ROWS",

@@ -16,8 +16,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from tailrace_schemas.errors import SettingsError
-from tailrace_spark.merge.condition import Literal, Name, Node, UnfitError
-from tailrace_spark.merge.row_filter import RowFilter, RowFilters
+from tailrace_spark.merge.condition import Literal, Name, Node, RowFilter, RowFilters, UnfitError
 
 ROW: Final = "row"
 LONGEST: Final = 10_000

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
 
 from tailrace_schemas.change import Change
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import KafkaPartition
-from tailrace_spark.batch.delivery import Piece, Summary
-from tailrace_spark.batch.micro_batch import CommitMessage, MicroBatch
-from tailrace_spark.batch.sink_progress import SinkProgress
-from tailrace_spark.merge.row_filter import RowFilters
+from tailrace_spark.batch.delivery import WHOLE, CommitMessage, MicroBatch, Piece, SinkProgress, Summary
+from tailrace_spark.merge.condition import RowFilters
 from tailrace_spark.merge.stored_row import RowKey
 from tailrace_spark.rowstate.partition import Clustering
 from tailrace_spark.rowstate.row import RowState
@@ -22,6 +20,10 @@ Definitions = Sequence[tuple[int, Table]]
 
 Needed = Callable[[], Definitions]
 """Gives the definitions of a batch's records, which may have to be read for that: not every sink needs them."""
+OF_NO_STREAM: Final = MicroBatch("", -1, here=True, fences=False)
+"""A batch that no stream reads: repairs, and what tests write."""
+AGAIN: Final = replace(OF_NO_STREAM, again=True)
+"""A batch of dead letters' changes."""
 
 
 def nothing_needed() -> Definitions:
@@ -271,3 +273,9 @@ class HereOnlyError(Exception):
 
     It is no fault of a table or of the store.
     """
+
+
+def write_here(sink: Sink, pieces: Iterable[Piece], batch: MicroBatch = OF_NO_STREAM) -> Summary:
+    """Write a batch that is `here`; what became of it. Raises what the sink does."""
+    plan = sink.batch_write(batch)
+    return plan.commit([plan.writer.write(WHOLE, pieces)])

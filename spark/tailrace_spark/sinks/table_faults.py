@@ -12,7 +12,8 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from errno import ENAMETOOLONG
 from typing import Final, TypeVar
 from uuid import UUID
@@ -21,7 +22,9 @@ from tailrace_common.secrets import redact
 from tailrace_schemas.errors import FencedError, SchemaRefusedError, ServiceError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Summary
-from tailrace_spark.merge.by_table import group_by_table
+from tailrace_spark.merge.batch_changes import group_by_table
+from tailrace_spark.merge.condition import RowFilters, predicate_of
+from tailrace_spark.merge.shown_rows import ShownRows, shown_rows
 from tailrace_spark.sinks.letters import Letters
 from tailrace_spark.sinks.protocol import HereOnlyError
 
@@ -159,3 +162,30 @@ def set_aside(table: Table, changes: Sequence[Delivered], error: BaseException, 
     letters += letters_of(changes, reason)
     log.warning("%s: %d changes go to the dead letters, other tables go on: %s", table, len(changes), reason)
     return Summary(refused={str(table): reason})
+
+
+def shown_in_sink(filters: RowFilters, table: Table) -> ShownRows | None:
+    """Which rows of a table are shown; None: all. Raises TableRefusedError where a filter does not fit the table."""
+    with _refusing():
+        return shown_rows(filters, table)
+
+
+def rows_matching(filters: RowFilters, table: Table) -> Callable[[Mapping[str, object]], bool] | None:
+    """Whether a row matches, by its values that are not null; None: all do.
+
+    Raises TableRefusedError where a filter does not fit the table.
+    """
+    with _refusing():
+        predicate = predicate_of(filters, table)
+    if predicate is None:
+        return None
+    names = [column.name for column in predicate.columns]
+    return lambda values: predicate.holds([values.get(name) for name in names])
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    try:
+        yield
+    except SettingsError as error:
+        raise TableRefusedError(str(error)) from None

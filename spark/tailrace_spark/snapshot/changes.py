@@ -7,12 +7,15 @@ docs/snapshots.md has it row by row. No I/O.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
-from tailrace_schemas.change import Cell, Change, ColumnDeletion, Deletion, Marker, Op, Origin, Source
+import pyarrow as pa
+
+from tailrace_schemas.avro import Encoder
+from tailrace_schemas.change import Cell, Change, ColumnDeletion, Deletion, Marker, Op, Origin, Source, record_times
 from tailrace_schemas.cql.nested import read_count, read_element
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.cql.values import join_key
@@ -21,7 +24,9 @@ from tailrace_schemas.errors import UnsupportedError
 from tailrace_schemas.position import Position
 from tailrace_schemas.table import Column, Table
 from tailrace_schemas.tokens import token
-from tailrace_spark.rowstate.counters import context_of_total
+from tailrace_spark.rowstate.cells import context_of_total
+from tailrace_spark.snapshot.page_records import PageRecords, Records, row_number, writes_pages_of
+from tailrace_spark.snapshot.reading import Page
 from tailrace_spark.snapshot.selection import Kind, Selected
 
 Values = Sequence[bytes | None]
@@ -35,6 +40,11 @@ _TICKS: Final = 10
 """Ticks of a time UUID in a microsecond."""
 _UUID_EPOCH: Final = 0x01B21DD213814000
 """Ticks from 15 October 1582 to 1970."""
+CHANGE_SCHEMA: Final = pa.schema(
+    [("op", pa.string()), ("token", pa.int64()), ("written", pa.int64()), ("digest", pa.binary()),
+     ("key", pa.binary()), ("value", pa.binary())]
+)  # fmt: skip
+"""Of changes as messages: framed keys and values as in a table's topic, and what tells and orders them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,3 +246,50 @@ def _numbers(data: bytes | None, count: int) -> list[int | None]:
         element, offset = read_element(data, offset)
         numbers.append(_number(element))
     return numbers + [None] * (count - len(numbers))
+
+
+class TaskRecords:
+    """Makes records of one task's pages, which come in order. `selected` has all columns with their times.
+
+    Raises UnsupportedError for a counter table, but with `counters` (`ReadChanges`).
+    """
+
+    def __init__(
+        self, table: Table, selected: Sequence[Selected], encoder: Encoder, datacenter: str, *, counters: bool = False
+    ) -> None:
+        self._encoder = encoder
+        self._changes = ReadChanges(table, selected, datacenter, counters=counters)
+        self._pages: PageRecords | None = None
+        if writes_pages_of(table):
+            indices = {(item.column.name_bytes, str(item.kind)): index for index, item in enumerate(selected)}
+            self._pages = PageRecords(table, encoder, indices, datacenter, GRACE_MICROS)
+
+    def of(self, page: Page) -> Records:
+        """The records of a page."""
+        if self._pages is not None:
+            return self._pages.records(page.parsed.data, page.requested_at)
+        return records_of(self._changes.changes(page.columns, page.requested_at), self._encoder)
+
+
+def records_of(changes: Iterable[Change], encoder: Encoder) -> Records:
+    """The records of changes, in their order."""
+    records = Records()
+    for change in changes:
+        written, ttl, expires = record_times(change)
+        records.tokens.append(change.token)
+        records.written.append(written)
+        records.ttl.append(ttl)
+        records.expires.append(expires)
+        records.digests.append(change.digest)
+        records.keys.append(encoder.key(change) or b"")
+        records.values.append(encoder.value(change))
+        records.numbers.append(row_number(change.key or b"", None if change.static else change.clustering or ()))
+    return records
+
+
+def messages(records: Records) -> Any:
+    """The RecordBatch of records, by CHANGE_SCHEMA."""
+    count = len(records.tokens)
+    columns = ([Op.READ.value] * count, records.tokens, records.written, records.digests, records.keys, records.values)
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, CHANGE_SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=CHANGE_SCHEMA)

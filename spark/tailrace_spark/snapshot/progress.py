@@ -14,8 +14,7 @@ from typing import Any, Final, Self
 
 from tailrace_schemas.errors import CorruptError
 from tailrace_schemas.formats import require_format
-from tailrace_spark.snapshot.intervals import WHOLE, Intervals, union, width, without
-from tailrace_spark.snapshot.ranges import TokenRange
+from tailrace_spark.snapshot.ranges import WHOLE, Intervals, TokenRange, union, width, without
 
 VERSION: Final = 1
 FIRST_LEAST: Final = 32

@@ -1,4 +1,7 @@
-"""Token ranges: the ring cut into pieces that are read one by one, and the pieces dealt to tasks. No I/O."""
+"""Token ranges: the ring cut into pieces and dealt to tasks, sets of tokens, and how much a read is. No I/O.
+
+A ring that is cut otherwise later, as nodes join or leave, changes nothing in them. No I/O.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,9 @@ Item = TypeVar("Item")
 _WIDTH: Final = MAX_TOKEN - MIN_TOKEN
 _MOST_CUTS: Final = 10_000
 """Pieces of one range of the ring: estimates may be wrong, and each piece costs a request."""
+SAMPLE_ROWS: Final = 200
+"""Rows of a sample, at most."""
+_SAMPLES: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,3 +204,96 @@ def _together(pieces: Iterable[Piece], limits: Limits) -> Iterator[tuple[Piece, 
 
 def _round_robin(items: Sequence[Item], count: int) -> list[list[Item]]:
     return [list(items[first::count]) for first in range(min(count, len(items)))]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """So many rows were found in so many tokens of the ring."""
+
+    rows: int
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a read would be. `rows` is None where nothing tells, `octets` are those of flushed data on disk.
+
+    `seconds` is how long it takes at the rows a second that were asked for; None: no limit, or no rows are known.
+    """
+
+    ranges: int
+    tasks: int
+    rows: int | None
+    octets: int
+    seconds: int | None
+
+
+def sampled(pieces: Sequence[Item]) -> Sequence[Item]:
+    """Some of the pieces, evenly spread."""
+    step = max(1, len(pieces) // _SAMPLES)
+    return pieces[step // 2 :: step][:_SAMPLES]
+
+
+def sample_of(token_range: TokenRange, tokens: Sequence[int], *, is_whole: bool) -> Sample:
+    """A sample of a range's first rows, by their tokens; `is_whole`: there are no others in the range."""
+    if is_whole or not tokens:
+        return Sample(len(tokens), token_range.width)
+    return Sample(len(tokens), max(1, tokens[-1] - token_range.start))
+
+
+def estimate(pieces: Sequence[Piece], tasks: int, samples: Iterable[Sample], rows_per_second: float | None) -> Estimate:
+    """What reading the pieces would be, by so many tasks."""
+    rows_sampled = width_sampled = 0
+    for sample in samples:
+        rows_sampled, width_sampled = rows_sampled + sample.rows, width_sampled + sample.width
+    rows: int | None = None
+    if width_sampled:
+        rows = round(rows_sampled * sum([piece.range.width for piece in pieces]) / width_sampled)
+    octets = round(sum([piece.octets for piece in pieces]))
+    seconds = None if rows is None or rows_per_second is None else round(rows / rows_per_second)
+    return Estimate(len(pieces), tasks, rows, octets, seconds)
+
+
+Intervals = tuple[TokenRange, ...]
+WHOLE: Intervals = (TokenRange(),)
+"""The whole ring."""
+
+
+def union(*sets: Iterable[TokenRange]) -> Intervals:
+    """All tokens of these ranges, which may overlap and come in any order."""
+    joined: list[TokenRange] = []
+    for token_range in sorted((token_range for ranges in sets for token_range in ranges), key=_start):
+        if joined and token_range.start <= joined[-1].end:
+            joined[-1] = TokenRange(joined[-1].start, max(joined[-1].end, token_range.end))
+        else:
+            joined.append(token_range)
+    return tuple(joined)
+
+
+def without(ranges: Intervals, removed: Intervals) -> Intervals:
+    """The tokens of `ranges` that are not in `removed`."""
+    remaining: list[TokenRange] = []
+    index = 0
+    for token_range in ranges:
+        start = token_range.start
+        while index and removed[index - 1].end > start:
+            index -= 1
+        while index < len(removed) and removed[index].end <= start:
+            index += 1
+        while index < len(removed) and removed[index].start < token_range.end:
+            if removed[index].start > start:
+                remaining.append(TokenRange(start, removed[index].start))
+            start = max(start, removed[index].end)
+            index += 1
+        if start < token_range.end:
+            remaining.append(TokenRange(start, token_range.end))
+    return tuple(remaining)
+
+
+def width(ranges: Iterable[TokenRange]) -> int:
+    """How many tokens they have."""
+    return sum(token_range.width for token_range in ranges)
+
+
+def _start(token_range: TokenRange) -> int:
+    return token_range.start

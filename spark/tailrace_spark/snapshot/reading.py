@@ -13,9 +13,8 @@ from typing import Final, Protocol
 from tailrace_common.backoff import Waits
 from tailrace_common.unreachable import with_next_try
 from tailrace_schemas.errors import ServiceError
-from tailrace_spark.snapshot.pace import Fault, RowRate
+from tailrace_spark.snapshot.pace import Fault, PageSize, RowRate
 from tailrace_spark.snapshot.page import PageColumns
-from tailrace_spark.snapshot.page_size import PageSize
 from tailrace_spark.snapshot.ranges import Piece, TokenRange
 
 log = logging.getLogger("tailrace_spark")

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tailrace_spark.snapshot.intervals import Intervals
-from tailrace_spark.snapshot.ranges import Estimates, Limits, Piece, TokenRange, cut, deal
+from tailrace_spark.snapshot.ranges import Estimates, Intervals, Limits, Piece, TokenRange, cut, deal
 
 _GROWTH: Final = 4
 _LEAST_SHARE: Final = 1 << 20

@@ -17,14 +17,12 @@ from tailrace_schemas.avro import Encoder, schema_records
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.table_json import table_from_json, table_to_json
 from tailrace_schemas.topics import table_topic
-from tailrace_spark.snapshot.changes import ReadChanges
+from tailrace_spark.snapshot.changes import CHANGE_SCHEMA, ReadChanges, TaskRecords, messages
 from tailrace_spark.snapshot.ranges import Piece, cut, deal
 from tailrace_spark.snapshot.rows import RowShape
-from tailrace_spark.snapshot.session import ClusterView
+from tailrace_spark.snapshot.session import ClusterView, range_reader, require_readable, shape_of
 from tailrace_spark.snapshot.settings import SnapshotSettings, settings_of
-from tailrace_spark.snapshot.table_reading import range_reader, require_readable, shape_of
-from tailrace_spark.snapshot.task_records import CHANGE_SCHEMA, TaskRecords, messages
-from tailrace_spark.streams.worker_imports import begin_task
+from tailrace_spark.streams.assign import begin_task
 
 FORMAT: Final = "tailrace-snapshot"
 

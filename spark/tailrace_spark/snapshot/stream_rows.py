@@ -20,13 +20,13 @@ from tailrace_schemas.change import Op
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table_json import table_from_json
 from tailrace_schemas.tokens import partition
+from tailrace_spark.snapshot.changes import TaskRecords
 from tailrace_spark.snapshot.page_records import ROW_BITS, Records
 from tailrace_spark.snapshot.ranges import Piece
 from tailrace_spark.snapshot.reading import PageStateError, UnreadableError
+from tailrace_spark.snapshot.session import range_reader, shape_of
 from tailrace_spark.snapshot.settings import SnapshotSettings
-from tailrace_spark.snapshot.table_reading import range_reader, shape_of
-from tailrace_spark.snapshot.task_records import TaskRecords
-from tailrace_spark.streams.worker_imports import begin_task
+from tailrace_spark.streams.assign import begin_task
 
 HEAD: Final = (
     "op", "token", "written", "ttl", "expires", "digest", "topic", "partition", "offset", "schema_id", "published",

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
+import logging
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache, partial, reduce
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from fastavro import parse_schema, schemaless_reader, schemaless_writer
+from fastavro.read import SchemaResolutionError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
@@ -18,19 +22,21 @@ from tailrace_common.properties.passthrough import Scalar
 from tailrace_common.settings import Settings
 from tailrace_common.topics import SchemaReader
 from tailrace_schemas.avro import SchemaEntry
-from tailrace_schemas.avro.frames import BODY_SQL
+from tailrace_schemas.avro.convert import plain_of
+from tailrace_schemas.avro.decode import reader_of
+from tailrace_schemas.avro.frames import BODY_SQL, body_at, frame
+from tailrace_schemas.avro.names import avro_name, bound_name
 from tailrace_schemas.avro.schema import canonical_text, schema_id, value_schema
-from tailrace_schemas.cql.types import require_leaves
-from tailrace_schemas.errors import ServiceError, SettingsError
-from tailrace_schemas.table_json import table_to_json
-from tailrace_spark.merge.definitions import merge_definitions
-from tailrace_spark.source.dedupe import one_copy, one_copy_by_event_time
-from tailrace_spark.source.kafka import PERMISSIVE, read_messages, with_head
-from tailrace_spark.source.rewriting import rewritten, unfit_columns
-from tailrace_spark.streams.assign import COLUMNS, LATENESS_SECONDS, assigned, generations_of_task
-from tailrace_spark.streams.worker_imports import begin_task
+from tailrace_schemas.cql.types import CqlType, require_leaves
+from tailrace_schemas.errors import DecodeError, ServiceError, SettingsError
+from tailrace_schemas.table import Table
+from tailrace_schemas.table_json import table_from_json, table_to_json
+from tailrace_spark.merge.table_record import merge_definitions
+from tailrace_spark.source.kafka import PERMISSIVE, one_copy, one_copy_by_event_time, read_messages, with_head
+from tailrace_spark.streams.assign import COLUMNS, LATENESS_SECONDS, assigned, begin_task, generations_of_task
 
 _RECORD: Final = ("key", "columns", "deleted", "raw", "cells", "range", "source")
+log = logging.getLogger("tailrace_spark")
 
 
 def changes(
@@ -59,7 +65,7 @@ def changes(
 
     `options` are those of Spark's Kafka source, such as startingTimestamp, maxOffsetsPerTrigger or failOnDataLoss.
     `one_copy_seconds` leaves out copies of a change that come within that time after its first
-    (tailrace_spark.source.dedupe). Such a query keeps state, and has a watermark of ours: Spark allows no other.
+    (tailrace_spark.source.kafka). Such a query keeps state, and has a watermark of ours: Spark allows no other.
     `one_copy_watermark` ("1 hour") leaves copies out by a column `event_time`, of `written`, and its watermark, which
     is for the caller's windows too (docs/spark.md). Both together raise SettingsError.
     Tasks hold, and log it, while the generations cannot be read to their end or there is none yet; topics need not
@@ -138,3 +144,75 @@ def _schemas(config: tuple[tuple[str, Scalar], ...], prefix: str) -> SchemaReade
 
 
 __all__: Final = ["changes"]
+
+
+def rewritten(message: bytes | None, entry: SchemaEntry | None, reader: str, unfit: frozenset[str]) -> bytes | None:
+    """The message under the reader's schema, which is given as its canonical text, without the `unfit` columns.
+
+    None where it cannot be read, or where nothing is known of its own schema.
+    """
+    if message is None or entry is None:
+        return None
+    try:
+        plain = io.BytesIO(_plain_body(message, entry))
+        record: Any = schemaless_reader(plain, _plain(entry.avro), None if unfit else _parsed(reader))
+        for name in unfit:
+            for values in filter(None, (record["key"], record["columns"])):
+                values.pop(avro_name(name), None)
+            for bound in (record["range"] or {}).values():
+                bound.pop(bound_name(name), None)
+        body = io.BytesIO()
+        schemaless_writer(body, _parsed(reader), record)
+    except (SchemaResolutionError, ValueError, EOFError, LookupError, TypeError, DecodeError) as error:
+        log.warning(
+            "a message of schema %s does not fit the table's definition and goes to the dead letters: %s",
+            entry.schema_id.hex(),
+            error,
+        )
+        return None
+    return frame(schema_id(reader)) + body.getvalue()
+
+
+@cache
+def unfit_columns(table: Table, definition: str) -> frozenset[str]:
+    """The columns of a writer's definition that have another type in the reader's, which is given as JSON."""
+    reader = table_from_json(json.loads(definition))
+    types = {column.name: column.type for column in (*reader.key, *reader.columns)}
+    columns = (*table.key, *table.columns)
+    return frozenset(column.name for column in columns if not _fits(column.type, types.get(column.name, column.type)))
+
+
+def _fits(written: CqlType, read: CqlType) -> bool:
+    """Whether both are one type, of which a user type may have other fields."""
+    if (written.kind, written.multicell, written.name) != (read.kind, read.multicell, read.name):
+        return False
+    if written.kind == "udt":
+        types = dict(zip(read.fields, read.args, strict=True))
+        fields = zip(written.fields, written.args, strict=True)
+        pairs = [(cql_type, types.get(name, cql_type)) for name, cql_type in fields]
+    elif (len(written.args), written.dimension) != (len(read.args), read.dimension):
+        return False
+    else:
+        pairs = list(zip(written.args, read.args, strict=True))
+    return all(_fits(*pair) for pair in pairs)
+
+
+def _plain_body(message: bytes, entry: SchemaEntry) -> bytes:
+    """The Avro of a message, with every value in its plain form."""
+    form = reader_of(entry)
+    if form.plain:
+        return message[body_at(message) :]
+    body = io.BytesIO()
+    schemaless_writer(body, _plain(entry.avro), form.record(message))
+    return body.getvalue()
+
+
+@cache
+def _parsed(text: str) -> Any:
+    return parse_schema(json.loads(text))
+
+
+@cache
+def _plain(text: str) -> Any:
+    """A writer's schema, with every form a plain one."""
+    return parse_schema(plain_of(json.loads(text))[0])

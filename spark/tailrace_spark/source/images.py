@@ -8,7 +8,7 @@ from typing import Any
 from tailrace_schemas.avro import SchemaEntry
 from tailrace_spark.batch.delivery import Piece
 from tailrace_spark.batch.row_image import Imaged, RowImage
-from tailrace_spark.rowstate.images import ImageOp
+from tailrace_spark.rowstate.visible import ImageOp
 from tailrace_spark.sinks.images.store import ImageStore
 from tailrace_spark.source.decode import BY_OFFSET, pieces
 

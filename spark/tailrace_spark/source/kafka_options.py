@@ -1,4 +1,4 @@
-"""librdkafka's settings as the Java client's, for Spark's Kafka source."""
+"""librdkafka's settings as the Java client's, for Spark's Kafka source, and passwords in them hidden."""
 
 from __future__ import annotations
 
@@ -7,10 +7,18 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Final
 
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+from pyspark.sql import SparkSession
+
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.topics import Internal, check_prefix, internal_topic
-from tailrace_spark.source.private_key import plain_pkcs8
 
 # Names that mean the same to both clients.
 _SAME: Final = (
@@ -31,6 +39,20 @@ _SCRAM_OR_PLAIN: Final = {
 }
 
 ReadText = Callable[[str], str]
+NAMES: Final = "(?i)secret|password|token|access[.]?key|jaas|keystore"
+"""Java's regular expression of the names of options whose values are secret, Spark's own among them."""
+
+# The first relation of a stream is shown as Scala shows a map, whatever the names in it: so values are looked for too.
+_QUOTED: Final = r'(?<=password=")(?:[^"\\]|\\.)*'
+_IN_MAP: Final = r"(?<=password -> )[^,)]+"
+_KEY: Final = r"-----BEGIN [A-Z ]*PRIVATE KEY-----[^-]*-----END [A-Z ]*PRIVATE KEY-----"
+_OF_SESSION: Final = (
+    ("spark.sql.redaction.options.regex", NAMES),
+    ("spark.sql.redaction.string.regex", f"{_QUOTED}|{_IN_MAP}|{_KEY}"),
+)
+# What Spark has for these where nobody set them: a value, or another setting.
+_SPARKS_OPTIONS: Final = "(?i)url"
+_STRING_OF_SPARK: Final = "spark.redaction.string.regex"
 
 
 def java_options(
@@ -105,3 +127,35 @@ def _read_pem(path: str) -> str:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"[kafka] cannot read {path}: {error}") from None
+
+
+def plain_pkcs8(pem: str, password: str | None) -> str:
+    """The private key of any PEM text as PKCS 8 without encryption.
+
+    Java's client takes no other form than PKCS 8, and of encrypted ones not those that OpenSSL makes today (PBES2).
+    Raises SettingsError, without a word of the key, for what is none or has another password.
+    """
+    try:
+        key = load_pem_private_key(pem.encode(), None if password is None else password.encode())
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise SettingsError(f"[kafka] ssl.key: no PEM key, or ssl.key.password is not its own: {error}") from None
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+
+
+def widened(user_pattern: str | None, own_pattern: str) -> str:
+    """Java's regular expression for what theirs or ours matches."""
+    if not user_pattern:
+        return own_pattern
+    return user_pattern if own_pattern in user_pattern else f"(?:{user_pattern})|(?:{own_pattern})"
+
+
+def widen_redaction(spark: SparkSession) -> None:
+    """Have this session hide Kafka's passwords and keys in plans that it shows; nothing that it hid is shown by that.
+
+    The rest (`spark.redaction.regex`: event log, page of the environment) is settled when Spark starts.
+    """
+    defaults = (_SPARKS_OPTIONS, spark.conf.get(_STRING_OF_SPARK, None))
+    for (name, pattern), default in zip(_OF_SESSION, defaults, strict=True):
+        current = spark.conf.get(name, None) or default
+        if (both := widened(current, pattern)) != current:
+            spark.conf.set(name, both)

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tailrace_schemas.topics import KafkaPartition
-from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId, Summary
-from tailrace_spark.batch.micro_batch import CommitMessage, MicroBatch
+from tailrace_spark.batch.delivery import CommitMessage, DeadLetter, Delivered, MicroBatch, Piece, RecordId, Summary
 from tailrace_spark.sinks.protocol import BatchWrite, Capabilities, DataWriter, Needed, Sink, nothing_needed
 from tailrace_spark.streams.assign import SNAPSHOT_MARK
 

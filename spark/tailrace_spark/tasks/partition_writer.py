@@ -3,31 +3,127 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from operator import itemgetter
+from typing import Final, Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import Broadcast
 
+from tailrace_common.kafka import PartitionReader, Record
+from tailrace_common.properties.passthrough import Scalar
+from tailrace_schemas.avro import SchemaEntry
+from tailrace_schemas.change import Change, Op
+from tailrace_schemas.errors import FencedError, ServiceError, SettingsError
 from tailrace_schemas.masks import Masks
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Piece
+from tailrace_spark.batch.pieces import one_copy
 from tailrace_spark.shaping import Filters, TaskFilters
-from tailrace_spark.shaping.masks import masked
-from tailrace_spark.sinks.protocol import DataWriter, HereOnlyError
+from tailrace_spark.shaping.shape import masked
+from tailrace_spark.sinks.protocol import Capabilities, DataWriter, HereOnlyError
 from tailrace_spark.snapshot.read_back import ReadBack
-from tailrace_spark.source.copies import Copies
-from tailrace_spark.source.decode import pieces
-from tailrace_spark.streams.assign import assigned_here
+from tailrace_spark.source.decode import Copies, pieces
+from tailrace_spark.source.table_updates import Updates, WriteTimes, with_streams, with_transactions
+from tailrace_spark.streams.assign import assigned_here, begin_task
 from tailrace_spark.streams.lookup import StreamTable
-from tailrace_spark.streams.worker_imports import begin_task
-from tailrace_spark.tasks.attempt import attempt
-from tailrace_spark.tasks.outcome import RecordCounts, row_of
-from tailrace_spark.tasks.record_counts import all_owned, counts_of, traces_of
-from tailrace_spark.tasks.runs import partition_runs
+from tailrace_spark.tasks.outcome import (
+    HereOnly,
+    Outcome,
+    RecordCounts,
+    Written,
+    all_owned,
+    counts_of,
+    failed,
+    row_of,
+    traces_of,
+)
 from tailrace_spark.tasks.schemas import TaskSchemas
-from tailrace_spark.tasks.updates import PartitionUpdates, UpdateReading
+
+RECORDS: Final = pa.schema(
+    [
+        ("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("value", pa.binary()),
+        ("generation", pa.int64()), ("stream_id", pa.binary()),
+    ]
+)  # fmt: skip
+"""The columns of records that `source.decode` takes."""
+Run = tuple[KafkaPartition, pa.RecordBatch]
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateReading:
+    """How updates are put together: `write_times` are the sink's (UpdateSink), `kafka` is librdkafka's, for tasks.
+
+    `transactions`: each change gets its transaction.
+    """
+
+    write_times: WriteTimes
+    kafka: Mapping[str, Scalar] = field(repr=False)
+    transactions: bool = False
+
+    def finished(self, pieces_of: Iterable[Piece]) -> Iterator[Piece]:
+        """Pieces with whole updates, as the sink takes them."""
+        return with_transactions(pieces_of) if self.transactions else iter(pieces_of)
+
+
+def update_reading(capabilities: Capabilities, kafka: Mapping[str, Scalar]) -> UpdateReading | None:
+    """How updates are put together for a sink; None for one that takes changes one by one."""
+    if (update_sink := capabilities.whole_updates) is not None:
+        return UpdateReading(update_sink.write_times, kafka)
+    return UpdateReading(_no_times, kafka, transactions=True) if capabilities.transactions else None
+
+
+def _no_times(change: Change) -> tuple[int, ...]:
+    """The stream that a change has already is enough. At the module's level, as tasks pickle it."""
+    del change
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionUpdates:
+    """Puts the updates of a Kafka partition's records together, as source.table_updates does on the driver."""
+
+    reading: UpdateReading
+    partition: KafkaPartition
+    table: StreamTable
+    schemas: Mapping[bytes, SchemaEntry]
+    early: bool
+
+    def whole(self, pieces_of: Iterable[Piece], end: Callable[[], int]) -> Iterator[Piece]:
+        """The pieces with whole updates; `end` gives the offset behind the last one's records once all are read.
+
+        Raises HereOnlyError where the rest of an update is not in Kafka yet, ServiceError where Kafka does not
+        answer.
+        """
+        updates = Updates()
+        yield from updates.whole(map(self._with_streams, pieces_of))
+        if updates.waiting:
+            yield from self._rest(updates, end())
+
+    def _rest(self, updates: Updates, offset: int) -> Iterator[Piece]:
+        with PartitionReader(self.reading.kafka, *self.partition, begin=offset) as reader:
+            for record in reader.read_to_end():
+                for delivered in self.decoded(record).changes:
+                    for update in updates.feed_rest(delivered):
+                        yield Piece(tuple(update))
+                if not updates.waiting:
+                    return
+        # The driver waits for it, and knows for how long.
+        raise HereOnlyError("the rest of a mutation is not in Kafka yet: {}, partition {}".format(*self.partition))
+
+    def decoded(self, record: Record) -> Piece:
+        """A piece of one record of the partition, as a batch has it."""
+        topic, partition = self.partition
+        row = {"topic": topic, "partition": partition, "offset": record.offset, "value": record.value}
+        [piece] = pieces(pa.Table.from_pylist([row], schema=RECORDS), self.schemas, early=self.early)
+        return self._with_streams(piece)
+
+    def _with_streams(self, piece: Piece) -> Piece:
+        return with_streams(piece, self.table, self.reading.write_times)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,3 +206,73 @@ class _PartitionRecords:
             else:
                 yield from filters.filtered(decoded)
                 self.counts += RecordCounts(left_out=dict(filters.left_out))
+
+
+def partition_runs(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[KafkaPartition, Iterator[pa.RecordBatch]]]:
+    """Each Kafka partition with its batches, in the order in which they come.
+
+    A partition's records stand together in a task, as Kafka's source and a sort bring them. What is left of a
+    partition's batches is passed over when the next one is asked for.
+    """
+    for partition, runs in groupby(_cut(batches), key=itemgetter(0)):
+        yield partition, (batch for _, batch in runs)
+
+
+def _cut(batches: Iterable[pa.RecordBatch]) -> Iterator[Run]:
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        topics = batch.column("topic").dictionary_encode()
+        codes = topics.indices.to_numpy(zero_copy_only=False)
+        numbers = batch.column("partition").to_numpy(zero_copy_only=False)
+        ends = np.flatnonzero((np.diff(codes) != 0) | (np.diff(numbers) != 0)) + 1
+        begin = 0
+        for end in [*ends.tolist(), batch.num_rows]:
+            name = topics.dictionary[int(codes[begin])].as_py()
+            yield (name, int(numbers[begin])), batch.slice(begin, end - begin)
+            begin = end
+
+
+class PartitionRecords(Iterable[Piece], Protocol):
+    """The pieces of a Kafka partition's records, read once. Reading may raise HereOnlyError."""
+
+    @property
+    def counts(self) -> RecordCounts:
+        """Of all records, known behind the last piece."""
+
+
+def attempt(writer: DataWriter, partition: KafkaPartition, records: PartitionRecords) -> Outcome:
+    """What the driver is told. Raises what it cannot be told: Spark repeats the task then."""
+    try:
+        message = writer.write(partition, Untruncated(records))
+    except HereOnlyError as error:
+        return HereOnly(partition, str(error))
+    except (ServiceError, SettingsError, FencedError) as error:
+        return failed(partition, error)
+    return Written(message, records.counts)
+
+
+@dataclass(frozen=True, slots=True)
+class Untruncated(Iterable[Piece]):
+    """The pieces of a share. A truncation is of the keys of all shares, which are written in no order.
+
+    At one, reading raises HereOnlyError.
+    """
+
+    pieces: Iterable[Piece]
+
+    def __iter__(self) -> Iterator[Piece]:
+        return without_truncations(self.pieces)
+
+    def one_copy(self, truncated: Callable[[Table], bool]) -> Iterator[Piece]:
+        """As CopiedPieces says."""
+        return without_truncations(one_copy(self.pieces, truncated))
+
+
+def without_truncations(pieces: Iterable[Piece]) -> Iterator[Piece]:
+    """The pieces. Raises HereOnlyError at one with a truncation, of which nothing is given then."""
+    for piece in pieces:
+        for delivered in piece.changes:
+            if delivered.change.op is Op.TRUNCATE:
+                raise HereOnlyError(f"a truncation of {delivered.change.table}, which is of all keys")
+        yield piece

@@ -14,7 +14,7 @@ from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
 from tailrace_spark.sinks.iceberg.store import IcebergStore
 from tailrace_spark.sinks.lake.history import LakeHistory
-from tailrace_spark.sinks.writing import write_here
+from tailrace_spark.sinks.protocol import write_here
 from tests import iceberg_rest, java_sources
 from tests.held import jar_version, package
 from tests.unit.spark.cassandra import Log

@@ -15,7 +15,7 @@ from tailrace_server.cli.opening import opened
 from tailrace_server.meta.leases import Leases
 from tailrace_server.model.delivery import News
 from tailrace_server.operations.asking import Asked
-from tailrace_server.web.letters import LetterBoxes
+from tailrace_server.web.looking import LetterBoxes
 from tailrace_spark.batch.delivery import DeadLetter, RecordId
 from tailrace_spark.job.replay import ReplayCounts
 from tests.integration.feed import Feed

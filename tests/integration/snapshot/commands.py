@@ -19,7 +19,7 @@ from tailrace.local import LocalKafka
 from tailrace_common.settings import Settings
 from tailrace_schemas.change import Op
 from tailrace_schemas.tokens import partition as partition_of
-from tailrace_spark.snapshot.record_reader import SnapshotRecords
+from tailrace_spark.snapshot.publishing import SnapshotRecords
 from tests.integration.agents import Published, published
 from tests.integration.processes import PROGRAM
 from tests.services.class_archive import quick_java_lines

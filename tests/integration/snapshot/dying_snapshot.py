@@ -15,9 +15,8 @@ from typing import Any
 import tailrace_spark.job.checkpoint_files
 import tailrace_spark.job.snapshot_run
 from tailrace.cli.main import run
-from tailrace_spark.job.snapshot_reading import ReadRound, read_round
 from tailrace_spark.job.snapshot_run import SnapshotRun
-from tailrace_spark.job.snapshot_writing import RoundWriter
+from tailrace_spark.job.snapshot_writing import ReadRound, RoundWriter, read_round
 from tests.integration.dying import Death
 
 

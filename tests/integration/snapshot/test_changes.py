@@ -16,7 +16,7 @@ from tailrace_schemas.change import Change, Op
 from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import token
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
-from tailrace_spark.sinks.writing import write_here
+from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.snapshot.changes import ReadChanges
 from tailrace_spark.snapshot.driver import PageSource
 from tailrace_spark.snapshot.ranges import TokenRange

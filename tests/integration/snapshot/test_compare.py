@@ -22,13 +22,12 @@ from tailrace.local import LocalCassandra
 from tailrace_common.settings import Settings
 from tailrace_schemas.change import Change
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
-from tailrace_spark.cli.read_options import read_settings
-from tailrace_spark.comparison.repair import repair
+from tailrace_spark.cli.support import read_settings
 from tailrace_spark.comparison.rows import Kind
-from tailrace_spark.comparison.run import Comparison
+from tailrace_spark.comparison.run import Comparison, repair
 from tailrace_spark.comparison.source import source_rows
+from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.sinks.sql.sink import SqlSink
-from tailrace_spark.sinks.writing import write_here
 from tailrace_spark.snapshot.reading import Clock
 from tests.corpus.kinds import Kinds
 from tests.integration.agents import contact_of_node, cql, create_keyspace

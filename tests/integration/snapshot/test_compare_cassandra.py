@@ -15,14 +15,12 @@ from tailrace.local import LocalCassandra
 from tailrace_common.settings import Settings
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.cli.compare import comparable_sink
-from tailrace_spark.cli.read_options import read_settings
-from tailrace_spark.comparison.repair import repair
+from tailrace_spark.cli.support import read_settings
 from tailrace_spark.comparison.rows import Kind
-from tailrace_spark.comparison.run import Comparison
+from tailrace_spark.comparison.run import Comparison, repair
 from tailrace_spark.comparison.source import source_rows
-from tailrace_spark.sinks.protocol import ReachableSink
+from tailrace_spark.sinks.protocol import ReachableSink, write_here
 from tailrace_spark.sinks.registry import open_sink
-from tailrace_spark.sinks.writing import write_here
 from tailrace_spark.snapshot.reading import Clock
 from tests.integration.agents import cql, create_keyspace
 from tests.integration.snapshot.comparing import TABLE, run_here, told, write_source, write_unseen

@@ -21,10 +21,9 @@ from tailrace_common.settings import Settings
 from tailrace_schemas.errors import FencedError, ServiceError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
-from tailrace_spark.cli.read_options import read_settings
-from tailrace_spark.sinks.writing import write_here
-from tailrace_spark.snapshot.announcing import Announcer
-from tailrace_spark.snapshot.publication import Publication
+from tailrace_spark.cli.support import read_settings
+from tailrace_spark.sinks.protocol import write_here
+from tailrace_spark.snapshot.publication import Announcer, Publication
 from tailrace_spark.snapshot.publishing import NumberedPiece, PublishTask, RangeOutcome
 from tests.corpus.kinds import Kinds
 from tests.integration.agents import contact_of_node, cql, create_keyspace, published

@@ -19,7 +19,7 @@ import tailrace_spark.job.snapshot_run
 from tailrace.cluster import LiveCluster
 from tailrace.local import LocalKafka
 from tailrace_common.settings import Settings
-from tailrace_spark.job.snapshot_reading import ReadRound, read_round
+from tailrace_spark.job.snapshot_writing import ReadRound, read_round
 from tailrace_spark.job.stream import Stream
 from tailrace_spark.snapshot.stream_rows import RoundReader
 from tests.integration.agents import contact_of_node, cql, settings_for

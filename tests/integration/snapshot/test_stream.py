@@ -20,8 +20,8 @@ from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.table import Table
 from tailrace_spark.cli.snapshot import app
 from tailrace_spark.job.snapshot_context import SnapshotContext
-from tailrace_spark.job.snapshot_reading import ReadRound, read_round
 from tailrace_spark.job.snapshot_run import SnapshotRun
+from tailrace_spark.job.snapshot_writing import ReadRound, read_round
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.files.settings import FilesSinkSettings
 from tailrace_spark.sinks.files.sink_type import FILES

@@ -13,9 +13,9 @@ import sqlalchemy as sa
 
 from tailrace_server.meta.tables import snapshot_progress
 from tailrace_server.meta.tables import subscribe as subscriptions
-from tailrace_spark.snapshot.announcing import Announcer
-from tailrace_spark.snapshot.intervals import without
 from tailrace_spark.snapshot.progress import State, TableSnapshot, snapshots_from_json
+from tailrace_spark.snapshot.publication import Announcer
+from tailrace_spark.snapshot.ranges import without
 from tests.integration.letters import letters_in
 from tests.integration.processes import CommandProcess
 from tests.integration.server.servers import Site

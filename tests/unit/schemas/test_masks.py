@@ -21,8 +21,8 @@ from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.masks import Masks, Rule
 from tailrace_schemas.table import DroppedColumn, Table
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
+from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.sinks.sql.sink import SqlSink
-from tailrace_spark.sinks.writing import write_here
 from tests.properties import examples
 from tests.support.shop import ORDERS, one_change
 from tests.unit.spark.cassandra import Log

@@ -1,9 +1,16 @@
-"""A Cassandra or ScyllaDB cluster that sinks write to. The Spark half's one importer of cassandra-driver."""
+"""A Cassandra or ScyllaDB cluster that sinks write to. The Spark half's one importer of cassandra-driver.
+
+A request costs the driver far more than the values in it. So small mutations go together, as an unlogged batch, in
+which the cluster takes each partition's as a mutation of its own. Neighbours on the ring go together: they have the
+same replicas, but where two ranges meet. The limits are those from which Cassandra warns of a batch
+(`unlogged_batch_across_partitions_warn_threshold`, `batch_size_warn_threshold`). What is larger goes alone: of one
+partition Cassandra takes any batch, whatever its size (BatchStatement.verifyBatchSize).
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -21,7 +28,6 @@ from tailrace_common.secrets import redact
 from tailrace_common.unreachable import unreachable
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.cassandra.cql import ABSENT, Mutation, Part, Value, mutation_of
-from tailrace_spark.sinks.cassandra.requests import requests
 from tailrace_spark.sinks.cassandra.settings import CassandraTargetSettings
 
 # Such as a type that an older cluster does not know: vector<float, 3> is no syntax before 5.0.
@@ -30,6 +36,9 @@ _FIRST_UNSET: Final = 4  # the native protocol's first version in which a value 
 
 
 _MOST_STATEMENTS: Final = 65_535  # the native protocol counts those of a batch in two bytes
+MOST_MUTATIONS: Final = 10
+MOST_BYTES: Final = 4 << 10
+"""As `Mutation.weight` counts them, which is more than Cassandra counts; it warns from 5 KiB on."""
 
 
 class RefusedError(Exception):
@@ -260,3 +269,24 @@ def _driver(settings: CassandraTargetSettings, tls: Any) -> Cluster:
 def _not_downgrading(record: logging.LogRecord) -> bool:
     """The driver warns of each protocol version that it tries in vain: that is how it negotiates."""
     return not str(record.msg).startswith("Downgrading core protocol version")
+
+
+def requests(mutations: Iterable[Mutation]) -> Iterator[tuple[Part, ...]]:
+    """The statements of each request: those of neighbouring small mutations, or of one that is larger."""
+    together: list[Part] = []
+    count = weight = 0
+    for mutation in sorted(mutations, key=_token):
+        added = mutation.weight
+        if count and (count == MOST_MUTATIONS or weight + added > MOST_BYTES):
+            yield tuple(together)
+            together = []
+            count = weight = 0
+        together += mutation.statements
+        count += 1
+        weight += added
+    if together:
+        yield tuple(together)
+
+
+def _token(mutation: Mutation) -> int:
+    return mutation.token

@@ -23,8 +23,7 @@ from tailrace_schemas.errors import ServiceError, UnsupportedError
 from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_to_json
 from tailrace_schemas.topics import KafkaPartition
-from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Summary
-from tailrace_spark.batch.micro_batch import CommitMessage, MicroBatch
+from tailrace_spark.batch.delivery import CommitMessage, DeadLetter, Delivered, MicroBatch, Piece, Summary
 from tailrace_spark.sinks.cassandra.cluster import CassandraStore, RefusedError
 from tailrace_spark.sinks.cassandra.settings import keyspace_name
 from tailrace_spark.sinks.cassandra.store import Store

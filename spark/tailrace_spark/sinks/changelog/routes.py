@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
 from string import Formatter
 from typing import Final
 from urllib.parse import quote
@@ -23,6 +25,8 @@ WHOLE: Final = "*"
 
 Escape = Callable[[str], str]
 """Makes a part of a name of any text: other texts give other parts, and none has what separates parts."""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_DAY_MICROS: Final = 86_400_000_000
 
 
 class RouteError(ValueError):
@@ -134,3 +138,17 @@ def _text(value: object) -> str:
     """Text as it is, other values as their JSON."""
     value = plain(value)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def day_of(written: int) -> str:
+    """The day (UTC) of a write time in microseconds; of one beyond the years 1 to 9999, the first or last of these."""
+    return _day(written // _DAY_MICROS)
+
+
+@lru_cache(maxsize=1_000)
+def _day(number: int) -> str:
+    """The day of so many days since 1970: most changes of a batch are of one or two."""
+    try:
+        return (_EPOCH + timedelta(days=number)).date().isoformat()
+    except OverflowError:
+        return (date.max if number > 0 else date.min).isoformat()

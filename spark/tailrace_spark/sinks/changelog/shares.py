@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, Generic, Protocol, TypeVar
 
 from tailrace_schemas.topics import KafkaPartition
-from tailrace_spark.batch.delivery import Piece
-from tailrace_spark.batch.micro_batch import CommitMessage, MicroBatch
+from tailrace_spark.batch.delivery import CommitMessage, MicroBatch, Piece
 from tailrace_spark.sinks.changelog.sink import LogShares, Outlet, RecordForms, ShareImaging, emit
 from tailrace_spark.sinks.protocol import Needed
 from tailrace_spark.sinks.worker_cache import WorkerCache

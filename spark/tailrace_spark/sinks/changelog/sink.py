@@ -17,18 +17,19 @@ from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import (
+    CommitMessage,
     DeadLetter,
     Delivered,
+    MicroBatch,
     Piece,
     RecordId,
     Summary,
     Transaction,
     first_of,
 )
-from tailrace_spark.batch.gc_pause import gc_paused
-from tailrace_spark.batch.micro_batch import CommitMessage, MicroBatch
+from tailrace_spark.batch.pieces import gc_paused
 from tailrace_spark.batch.row_image import Imaged
-from tailrace_spark.merge.row_filter import RowFilters
+from tailrace_spark.merge.condition import RowFilters
 from tailrace_spark.sinks.changelog.json_plan import JsonPlan
 from tailrace_spark.sinks.changelog.routes import RouteError
 from tailrace_spark.sinks.protocol import BatchWrite, Capabilities, DataWriter, Needed, here, nothing_needed, summed

@@ -12,8 +12,7 @@ from rich.text import Text
 from tailrace_schemas.change import record_times
 from tailrace_schemas.change_json import edit_words, key_words, time_words
 from tailrace_schemas.errors import SettingsError
-from tailrace_spark.batch.delivery import DeadLetter, RecordId, Summary
-from tailrace_spark.batch.micro_batch import MicroBatch
+from tailrace_spark.batch.delivery import DeadLetter, MicroBatch, RecordId, Summary
 from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord
 from tailrace_spark.sinks.letters import LOGGED, Letters
 

@@ -27,12 +27,17 @@ from pyarrow import fs
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.sinks.arrow.types import conform_table
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings, storage_options
-from tailrace_spark.sinks.lake.local_root import directories, local_files, require_writable
-from tailrace_spark.sinks.lake.named_rows import not_among, rows_of_keys
+from tailrace_spark.sinks.lake.directory import directories, local_files, require_files, require_writable
 from tailrace_spark.sinks.lake.parquet_files import ParquetFile, write_files
-from tailrace_spark.sinks.lake.store import Condition, plain_type, require_readable, with_format
+from tailrace_spark.sinks.lake.store import (
+    Condition,
+    not_among,
+    plain_type,
+    require_readable,
+    rows_of_keys,
+    with_format,
+)
 from tailrace_spark.sinks.protocol import HereOnlyError
-from tailrace_spark.sinks.shared_directory import require_files
 from tailrace_spark.sinks.table_faults import TableRefusedError, is_of_a_name
 
 _S3: Final = "s3://"

@@ -8,10 +8,9 @@ from uuid import uuid4
 
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import DeadLetter, Summary
-from tailrace_spark.sinks.changelog.days import day_of
+from tailrace_spark.sinks.changelog.routes import day_of
 from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord
-from tailrace_spark.sinks.files.formats import new_writer, suffix_of
-from tailrace_spark.sinks.files.names import FileName, directory_of, source_of
+from tailrace_spark.sinks.files.formats import FileName, directory_of, new_writer, source_of, suffix_of
 from tailrace_spark.sinks.files.settings import FilesSinkSettings
 from tailrace_spark.sinks.files.store import FileStore, TakenError, answering
 from tailrace_spark.sinks.letters import Letters

@@ -11,17 +11,31 @@ from uuid import uuid4
 from tailrace_schemas.change import Op
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import KafkaPartition
-from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId, Summary
-from tailrace_spark.batch.micro_batch import CommitMessage, MicroBatch
-from tailrace_spark.batch.sink_progress import SinkProgress, progress_from_json, progress_to_json
-from tailrace_spark.sinks.changelog.days import day_of
+from tailrace_spark.batch.delivery import (
+    CommitMessage,
+    DeadLetter,
+    MicroBatch,
+    Piece,
+    RecordId,
+    SinkProgress,
+    Summary,
+    progress_from_json,
+    progress_to_json,
+)
+from tailrace_spark.sinks.changelog.routes import day_of
 from tailrace_spark.sinks.changelog.sink import Batch, LogShares, OutgoingRecord, RecordForms, ShareImaging, emit
 from tailrace_spark.sinks.files.again import AgainBatch
-from tailrace_spark.sinks.files.formats import FormatWriter, new_writer, offsets_of, suffix_of
-from tailrace_spark.sinks.files.names import FileName, directory_of, source_of
-from tailrace_spark.sinks.files.reach import Reach, read_reach, write_reach
+from tailrace_spark.sinks.files.formats import (
+    FileName,
+    FormatWriter,
+    directory_of,
+    new_writer,
+    offsets_of,
+    source_of,
+    suffix_of,
+)
 from tailrace_spark.sinks.files.settings import FilesSinkSettings
-from tailrace_spark.sinks.files.store import FileStore, answering
+from tailrace_spark.sinks.files.store import FileStore, Reach, answering, read_reach, write_reach
 from tailrace_spark.sinks.letters import LOGGED, Letters
 from tailrace_spark.sinks.protocol import HereOnlyError, Needed
 from tailrace_spark.sinks.table_faults import TableRefusedError, in_halves, is_of_table, reason_of

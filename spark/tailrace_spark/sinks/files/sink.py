@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tailrace_spark.batch.sink_progress import SinkProgress
+from tailrace_spark.batch.delivery import SinkProgress
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink, Imaging
 from tailrace_spark.sinks.files.outlet import FilesOutlet
 from tailrace_spark.sinks.protocol import Capabilities

@@ -1,10 +1,15 @@
-"""A directory, local or on S3, through pyarrow's file systems: files that stand there whole, put by one attempt."""
+"""A directory, local or on S3, through pyarrow's file systems: files that stand there whole, put by one attempt.
+
+What stands behind that is in no file, so a batch that begins there need not look for files of an earlier attempt.
+"""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any, Final
 from uuid import uuid4
@@ -12,12 +17,17 @@ from uuid import uuid4
 from pyarrow import fs
 
 from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_schemas.formats import require_format
+from tailrace_schemas.topics import KafkaPartition
+from tailrace_spark.batch.delivery import by_partition, by_topic
 from tailrace_spark.sinks.files.settings import FilesSinkSettings
 from tailrace_spark.sinks.table_faults import TableRefusedError, is_of_a_name
 
 _S3: Final = "s3://"
 _WRITING: Final = "_tailrace/writing"
 _CLAIM: Final = "claim"
+FORMAT: Final = 1
+_PATH: Final = "_tailrace/reach.json"
 
 
 class GoneError(ServiceError):
@@ -221,3 +231,30 @@ def _s3(settings: FilesSinkSettings) -> Any:
         endpoint_override=host or settings.endpoint,
         tls_ca_file_path=None if settings.tls_ca_file is None else str(settings.tls_ca_file),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Offsets behind the last change that a file may have."""
+
+    ends: Mapping[KafkaPartition, int] = field(default_factory=dict)
+
+    def with_ends(self, ends: Mapping[KafkaPartition, int]) -> Reach:
+        """With those of other partitions, or later ones."""
+        further = {partition: end for partition, end in ends.items() if end > self.ends.get(partition, 0)}
+        return Reach({**self.ends, **further}) if further else self
+
+
+def read_reach(store: FileStore) -> Reach:
+    """That of a root. Raises SettingsError where another version wrote it."""
+    if not store.exists(_PATH):
+        return Reach()
+    value = json.loads(store.read(_PATH))
+    require_format(_PATH, value["format"], FORMAT)
+    return Reach(by_partition(value["ends"]))
+
+
+def write_reach(store: FileStore, reach: Reach) -> None:
+    """Keep it."""
+    value = {"format": FORMAT, "ends": by_topic(reach.ends)}
+    store.write(_PATH, json.dumps(value).encode())

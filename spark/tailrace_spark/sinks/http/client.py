@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
+import hashlib
+import hmac
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from typing import Final
 
 import httpx2
 
-from tailrace_common.backoff import Waits
+from tailrace_common.backoff import WAITS, RetryableError, RetryPolicy, Waits, retry_after
 from tailrace_common.tls import tls_context
 from tailrace_common.unreachable import unreachable
 from tailrace_schemas.errors import ServiceError, SettingsError
-from tailrace_spark.sinks.http.breaker import Breaker, OpenError
 from tailrace_spark.sinks.http.settings import HttpSinkSettings
-from tailrace_spark.sinks.http.signing import key_bytes, signed_headers
-from tailrace_spark.sinks.retry import WAITS, RetryableError, RetryPolicy, retry_after
 
 _TRIED_AGAIN: Final = frozenset({408, 429})
 _SHOWN: Final = 200
@@ -25,6 +27,52 @@ _SHOWN: Final = 200
 _MOST_READ: Final = 65_536
 # Reading the system's authorities takes 30 ms of CPU, which each task of a batch would pay again.
 _system_trust: Final = cache(httpx2.create_ssl_context)
+_PREFIX: Final = "whsec_"
+
+
+class OpenError(Exception):
+    """The breaker is open: nothing is sent for `seconds` more."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(seconds)
+        self.seconds = seconds
+
+
+class Breaker:
+    """Any thread may use it. `clock` gives monotonic seconds."""
+
+    def __init__(self, failures: int, seconds: float, clock: Callable[[], float]) -> None:
+        self._limit = failures
+        self._seconds = seconds
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._failures = 0
+        self._until = 0.0
+        self._probing = False
+
+    def admit(self) -> None:
+        """Ask before each request, and tell afterwards how it went. Raises OpenError.
+
+        When the time is over one request is admitted, and the others wait for how it goes.
+        """
+        with self._lock:
+            remaining = self._until - self._clock()
+            if remaining > 0 or self._probing:
+                raise OpenError(max(remaining, 0.0))
+            self._probing = self._failures >= self._limit
+
+    def succeeded(self) -> None:
+        """A request was answered as it should be: the breaker closes."""
+        with self._lock:
+            self._failures, self._until, self._probing = 0, 0.0, False
+
+    def failed(self) -> None:
+        """A request failed."""
+        with self._lock:
+            self._failures += 1
+            self._probing = False
+            if self._failures >= self._limit:
+                self._until = self._clock() + self._seconds
 
 
 class RefusedError(Exception):
@@ -148,3 +196,26 @@ def _keys(name: str, settings: HttpSinkSettings) -> Sequence[bytes]:
             except ValueError as error:
                 raise SettingsError(f"sink.{name}.{setting}: {error}") from None
     return keys
+
+
+def key_bytes(key: str) -> bytes:
+    """The bytes of a signing key: base64 behind `whsec_`, else the text itself. Raises ValueError for no base64."""
+    if not key.startswith(_PREFIX):
+        return key.encode()
+    try:
+        return base64.b64decode(key.removeprefix(_PREFIX), validate=True)
+    except binascii.Error:
+        raise ValueError(f"what follows {_PREFIX} is not base64") from None
+
+
+def signed_headers(keys: Sequence[bytes], identity: str, seconds: int, body: bytes) -> dict[str, str]:
+    """The headers that name and sign a request: id, time (seconds since the epoch), a signature for each key.
+
+    A signature is HMAC-SHA256 over `id.time.body`. With no keys there is none.
+    """
+    headers = {"webhook-id": identity, "webhook-timestamp": str(seconds)}
+    if keys:
+        content = f"{identity}.{seconds}.".encode() + body
+        signatures = (base64.b64encode(hmac.digest(key, content, hashlib.sha256)).decode() for key in keys)
+        headers["webhook-signature"] = " ".join(f"v1,{signature}" for signature in signatures)
+    return headers

@@ -11,8 +11,7 @@ from urllib.parse import urlsplit
 from zlib import crc32
 
 from tailrace_schemas.change import Change
-from tailrace_spark.batch.delivery import DeadLetter, Summary
-from tailrace_spark.batch.micro_batch import MicroBatch
+from tailrace_spark.batch.delivery import DeadLetter, MicroBatch, Summary
 from tailrace_spark.sinks.changelog.routes import Route, RouteError, url_text
 from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord
 from tailrace_spark.sinks.http.client import HttpSender, RefusedError

@@ -1,4 +1,4 @@
-"""Data files of Iceberg tables: rows read from some of them, and rows written as new ones.
+"""Files of Iceberg tables: rows read and written, and what a commit changes of files and columns.
 
 What is written is no part of its table until a commit names it, so any process may write, and one commits. Rows go to
 and from Parquet as they are. For pyiceberg's own conversion makes an empty list of a null one where its elements are
@@ -8,6 +8,7 @@ structs. The issue of apache/iceberg-python: "Null list<struct<...>> is written 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any, Final
 from uuid import uuid4
 
@@ -29,17 +30,16 @@ from pyiceberg.io.fileformat import FileFormatFactory
 from pyiceberg.io.pyarrow import ArrowScan, bin_pack_arrow_table, schema_to_pyarrow
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionFieldValue, PartitionKey
-from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table import FileScanTask, Table, Transaction
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.utils.concurrent import ExecutorFactory
 
-from tailrace_schemas.errors import SettingsError
-from tailrace_spark.sinks.arrow.types import conform
-from tailrace_spark.sinks.lake.named_rows import not_among
-from tailrace_spark.sinks.lake.store import Comparison, Condition, plain_type
+from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_spark.sinks.arrow.types import conform, grown
+from tailrace_spark.sinks.lake.store import Comparison, Condition, not_among, plain_type
 
 _COMPARE: Final[dict[str, Any]] = {"=": EqualTo, "<>": NotEqualTo, "<=": LessThanOrEqual, ">": GreaterThan}
 _FIELD_ID: Final = b"PARQUET:field_id"
@@ -202,3 +202,54 @@ def _by_partition(metadata: TableMetadata, rows: Any) -> Iterator[tuple[Partitio
     for value in pc.unique(values):
         key = PartitionKey([PartitionFieldValue(field, value.as_py())], spec, schema)
         yield key, rows.filter(pc.equal(values, value))
+
+
+def data_files(table: Table, uri: str, paths: Sequence[str]) -> list[DataFile]:
+    """The table's data files of these paths; `uri` names it. Raises ServiceError where it has one no more."""
+    if not paths:
+        return []
+    existing = {task.file.file_path: task.file for task in table.scan().plan_files()}
+    if missing := [path for path in paths if path not in existing]:
+        raise ServiceError(f"{uri}: another writer came first: {missing[0]} is not its any more")
+    return [existing[path] for path in paths]
+
+
+def change_files(transaction: Transaction, added: Sequence[DataFile], removed: Sequence[DataFile]) -> None:
+    """Make one snapshot with files in place of others. The commit asks for the snapshot that was read."""
+    changes = transaction.update_snapshot()
+    snapshot = changes.overwrite() if removed else changes.merge_append()
+    evaluator_of = snapshot._build_manifest_evaluator  # noqa: SLF001 - nothing else is there to mend it by
+    # An evaluator keeps the manifest that it looks at, and pyiceberg would let several threads have one: it would then
+    # miss a removed file. So each manifest has its own.
+    snapshot._build_manifest_evaluator = lambda spec_id: lambda manifest: evaluator_of(spec_id)(manifest)  # type: ignore[method-assign]  # noqa: SLF001 - as above
+    with snapshot:
+        for file in removed:
+            snapshot.delete_data_file(file)
+        for file in added:
+            snapshot.append_data_file(file)
+
+
+def widen(transaction: Transaction, schema: Any, target: Any) -> None:
+    """Add the columns, and fields of columns, that only `target` has."""
+    wider = grown(schema, target)
+    if wider is not None and wider != schema:
+        with transaction.update_schema() as update:
+            update.union_by_name(wider)
+
+
+def replace_columns(transaction: Transaction, schema: Any, target: Any) -> None:
+    """Have these columns alone, in this order; one of another type than before is another column."""
+    replaced = [field.name for field in schema if field.name not in target.names or target.field(field.name) != field]
+    if replaced:
+        with transaction.update_schema(allow_incompatible_changes=True) as update:
+            for name in replaced:
+                update.delete_column((name,))
+    stays = [name for name in schema.names if name not in replaced]
+    if set(target.names) - set(stays):
+        with transaction.update_schema() as update:
+            update.union_by_name(target)
+    if [field.name for field in transaction.table_metadata.schema().fields] != target.names:
+        with transaction.update_schema() as update:
+            update.move_first((target.names[0],))
+            for previous, name in pairwise(target.names):
+                update.move_after((name,), (previous,))

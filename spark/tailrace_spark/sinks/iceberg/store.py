@@ -21,12 +21,20 @@ from pyiceberg.transforms import IdentityTransform
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.arrow.types import conform, conform_table
 from tailrace_spark.sinks.iceberg.catalog import DATABASE, IcebergCatalog
-from tailrace_spark.sinks.iceberg.changes import change_files, data_files, replace_columns, widen
-from tailrace_spark.sinks.iceberg.files import expression, plain_schema, read_rows, without, write_rows
+from tailrace_spark.sinks.iceberg.files import (
+    change_files,
+    data_files,
+    expression,
+    plain_schema,
+    read_rows,
+    replace_columns,
+    widen,
+    without,
+    write_rows,
+)
 from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
-from tailrace_spark.sinks.lake.local_root import require_writable
+from tailrace_spark.sinks.lake.directory import require_files, require_writable
 from tailrace_spark.sinks.lake.store import Condition, Number, require_readable, with_format
-from tailrace_spark.sinks.shared_directory import require_files
 
 _GONE: Final = "gone"
 REQUIRED: Final = {

@@ -16,10 +16,9 @@ from tailrace_common.sections.template import fit
 from tailrace_schemas.tokens import partition as partition_of
 from tailrace_schemas.tokens import token as token_of
 from tailrace_schemas.topics import KafkaPartition
-from tailrace_spark.batch.delivery import Piece
-from tailrace_spark.batch.micro_batch import MicroBatch, partition_counts
-from tailrace_spark.merge.row_filter import RowFilters
-from tailrace_spark.sinks.images.given import LONGEST_STREAM
+from tailrace_spark.batch.delivery import MicroBatch, Piece, partition_counts
+from tailrace_spark.merge.condition import RowFilters
+from tailrace_spark.sinks.images.state import LONGEST_STREAM
 from tailrace_spark.sinks.images.store import ImageShare, ImageStore
 from tailrace_spark.sinks.protocol import Needed
 from tailrace_spark.sinks.sink_type import Surroundings

@@ -26,26 +26,27 @@ from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece
 from tailrace_spark.batch.row_image import Imaged, ImageMaker, RowImage, RowImages
-from tailrace_spark.merge.by_table import group_by_table
-from tailrace_spark.merge.definitions import newest_definition
-from tailrace_spark.merge.purge_horizon import late
-from tailrace_spark.merge.row_filter import RowFilters, filter_of
-from tailrace_spark.merge.table_record import TableRecord, decode_record, define, encode_record
+from tailrace_spark.merge.batch_changes import group_by_table
+from tailrace_spark.merge.condition import RowFilters, filter_of
+from tailrace_spark.merge.table_record import TableRecord, decode_record, define, encode_record, late, newest_definition
 from tailrace_spark.rowstate.truncation import EVERYTHING, absorb, truncation_of
-from tailrace_spark.sinks.images.given import LONGEST_STREAM, STREAM_NAME, given_before, keep_given
-from tailrace_spark.sinks.images.state import IMAGES, STATE, ScopeState, too_long
+from tailrace_spark.sinks.images.state import (
+    IMAGES,
+    LONGEST_STREAM,
+    STATE,
+    STREAM_NAME,
+    ScopeState,
+    given_before,
+    keep_given,
+    too_long,
+)
 from tailrace_spark.sinks.protocol import HereOnlyError
-from tailrace_spark.sinks.shown_rows import rows_matching
 from tailrace_spark.sinks.state_store.bulk import overwrite
-from tailrace_spark.sinks.state_store.dialects import MYSQL, MYSQL_TABLE, POSTGRESQL
-from tailrace_spark.sinks.state_store.engine import absent, failure, is_of_one_table, open_engine, remedy
+from tailrace_spark.sinks.state_store.engine import absent, failure, is_of_one_table, open_engine, remedy, try_out
 from tailrace_spark.sinks.state_store.fences import FENCES, PARTITIONS, Claim, Fence
-from tailrace_spark.sinks.state_store.formats import make_tables
-from tailrace_spark.sinks.state_store.purge import PURGES, Purges, forget
-from tailrace_spark.sinks.state_store.state_table import StateTable
-from tailrace_spark.sinks.state_store.trial import try_out
-from tailrace_spark.sinks.state_store.truncations import TRUNCATIONS, Truncations
-from tailrace_spark.sinks.table_faults import set_aside
+from tailrace_spark.sinks.state_store.state_table import PURGES, TRUNCATIONS, Purges, StateTable, Truncations, forget
+from tailrace_spark.sinks.state_store.tables import MYSQL, MYSQL_TABLE, POSTGRESQL, make_tables
+from tailrace_spark.sinks.table_faults import rows_matching, set_aside
 
 _PURGED_AT_ONCE: Final = 2_000  # rows for each micro-batch
 _SCOPE_BYTES: Final = 16

@@ -21,8 +21,8 @@ from tailrace_schemas.errors import UnsupportedError
 from tailrace_schemas.table import Column, Table
 from tailrace_spark.batch.delivery import RecordId
 from tailrace_spark.batch.row_image import Imaged, RowImage
-from tailrace_spark.rowstate.images import ImageOp
-from tailrace_spark.sinks.kafka.record import KafkaRecord
+from tailrace_spark.rowstate.visible import ImageOp
+from tailrace_spark.sinks.kafka.json_format import KafkaRecord
 from tailrace_spark.sinks.kafka.settings import STATIC
 
 CONNECTOR: Final = "tailrace"

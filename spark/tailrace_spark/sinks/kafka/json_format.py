@@ -1,17 +1,36 @@
-"""Changes as records of Kafka in JSON, and as events of CloudEvents 1.0, structured or binary. No I/O."""
+"""A record as a sink sends it to Kafka: changes in JSON, and as events of CloudEvents 1.0. No I/O."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import Final, Literal, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
 
 from tailrace_spark.sinks.changelog.sink import OutgoingRecord, encoded, key_of
-from tailrace_spark.sinks.kafka.record import Headers
 
+Headers = tuple[tuple[str, bytes], ...]
 CloudEvents = Literal["none", "structured", "binary"]
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class KafkaRecord(NamedTuple):
+    """One record for a partition that the sink chose. `value` None is a tombstone of its key.
+
+    A tuple, which is made in a quarter of the time that a frozen dataclass takes.
+    """
+
+    topic: str
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+
+    @property
+    def size(self) -> int:
+        """The bytes of its key, value and headers."""
+        size = len(self.key or b"") + len(self.value or b"")
+        return size + sum([len(name) + len(value) for name, value in self.headers]) if self.headers else size
 
 
 class ChangeForm(Protocol):

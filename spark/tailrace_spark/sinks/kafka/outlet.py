@@ -17,16 +17,14 @@ from tailrace_schemas.errors import RefusedError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import partition as partition_of
 from tailrace_schemas.topics import Internal, KafkaPartition, topic_component
-from tailrace_spark.batch.delivery import DeadLetter, RecordId, Summary
-from tailrace_spark.batch.micro_batch import MicroBatch
+from tailrace_spark.batch.delivery import DeadLetter, MicroBatch, RecordId, Summary
 from tailrace_spark.batch.row_image import Imaged
 from tailrace_spark.sinks.changelog.routes import Route, RouteError
 from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord
 from tailrace_spark.sinks.kafka.avro import AvroChanges, AvroWriters, Registry
 from tailrace_spark.sinks.kafka.debezium import DebeziumForm, json_writer
-from tailrace_spark.sinks.kafka.json_format import ChangeForm, CloudEvents, JsonChanges, event_headers
+from tailrace_spark.sinks.kafka.json_format import ChangeForm, CloudEvents, JsonChanges, KafkaRecord, event_headers
 from tailrace_spark.sinks.kafka.progress import Next, Progress, progress_record
-from tailrace_spark.sinks.kafka.record import KafkaRecord
 from tailrace_spark.sinks.kafka.settings import longest_topic
 from tailrace_spark.sinks.letters import LOGGED, Letters
 from tailrace_spark.sinks.table_faults import Refusals, TableRefusedError, is_of_table, reason_of

@@ -12,7 +12,7 @@ from tailrace_schemas.errors import FencedError
 from tailrace_schemas.formats import require_format
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.sinks.changelog.sink import encoded
-from tailrace_spark.sinks.kafka.record import KafkaRecord
+from tailrace_spark.sinks.kafka.json_format import KafkaRecord
 
 Next = dict[KafkaPartition, int]
 """By topic and partition of the source, the first offset that has not gone out."""

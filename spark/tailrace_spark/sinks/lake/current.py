@@ -14,15 +14,21 @@ from typing import Final
 
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import topic_component
-from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Summary
-from tailrace_spark.batch.micro_batch import CommitMessage, MicroBatch, partition_counts
-from tailrace_spark.merge.definitions import newest_definition
-from tailrace_spark.merge.row_filter import RowFilters
+from tailrace_spark.batch.delivery import (
+    CommitMessage,
+    DeadLetter,
+    Delivered,
+    MicroBatch,
+    Piece,
+    Summary,
+    partition_counts,
+)
+from tailrace_spark.merge.condition import RowFilters
+from tailrace_spark.merge.table_record import newest_definition
 from tailrace_spark.sinks.lake.current_table import STATE_SUFFIX, CurrentTable
-from tailrace_spark.sinks.lake.current_writer import CurrentWriter, require_own_buckets
-from tailrace_spark.sinks.lake.followed_tables import FollowedTables, merged_changes
+from tailrace_spark.sinks.lake.current_writer import CurrentWriter, FollowedTables, merged_changes, require_own_buckets
 from tailrace_spark.sinks.lake.staging import LakePlan, commit, opened_once, staged_by
-from tailrace_spark.sinks.lake.state_reader import WORTH_A_PART
+from tailrace_spark.sinks.lake.state import WORTH_A_PART
 from tailrace_spark.sinks.lake.store import LakeStore
 from tailrace_spark.sinks.letters import LOGGED, Letters
 from tailrace_spark.sinks.protocol import (

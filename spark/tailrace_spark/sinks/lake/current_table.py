@@ -15,39 +15,38 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tailrace_common.sections.template import CLUSTERING, KEY
 from tailrace_schemas.change import Deletion
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tailrace_spark.merge.batch_changes import BatchChanges, RowChanges
+from tailrace_spark.merge.condition import RowFilters
 from tailrace_spark.merge.erasure import erase_partitions
-from tailrace_spark.merge.fast import merges_fast
 from tailrace_spark.merge.partition import MergeResult, PartitionMerge, StoredPartition
-from tailrace_spark.merge.purge import purge_stored
-from tailrace_spark.merge.row_filter import RowFilters
-from tailrace_spark.merge.stored_row import RowKey, StateTableRow, state_row
+from tailrace_spark.merge.row import merges_fast
+from tailrace_spark.merge.stored_row import RowKey, StateTableRow, purge_stored, state_row
 from tailrace_spark.merge.table_record import purge
 from tailrace_spark.sinks.arrow.types import conform
 from tailrace_spark.sinks.lake.fast_rows import FastRows, bucket_of
-from tailrace_spark.sinks.lake.row_changes import VisibleChanges, rows_of, visible_changes
-from tailrace_spark.sinks.lake.spool import Spool
+from tailrace_spark.sinks.lake.history_table import Spool
 from tailrace_spark.sinks.lake.staging import Staged, commit
 from tailrace_spark.sinks.lake.state import (
     BATCH,
     IDENTITY,
     WITH_GONE,
     Purgeable,
+    StateReading,
     StateTable,
     TableEntry,
     entry_rows,
     fast_state_rows,
+    read_now,
     state_rows,
     stored_partitions,
 )
-from tailrace_spark.sinks.lake.state_reader import StateReading, read_now
 from tailrace_spark.sinks.lake.store import LakeStore, LakeTable, Number
-from tailrace_spark.sinks.lake.visible_rows import BUCKET, LakeRowRenderer
-from tailrace_spark.sinks.naming import CLUSTERING, KEY
-from tailrace_spark.sinks.shown_rows import shown_in_sink
+from tailrace_spark.sinks.lake.visible_rows import BUCKET, LakeRowRenderer, VisibleChanges, rows_of, visible_changes
+from tailrace_spark.sinks.table_faults import shown_in_sink
 
 log = logging.getLogger("tailrace_spark")
 

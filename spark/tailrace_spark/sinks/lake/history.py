@@ -14,13 +14,21 @@ from tailrace_common.sections.template import directory_name
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import KafkaPartition
-from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId, RecordKey, Summary
-from tailrace_spark.batch.gc_pause import gc_paused
-from tailrace_spark.batch.micro_batch import CommitMessage, MicroBatch
-from tailrace_spark.sinks.arrow.change_batch import change_batch
+from tailrace_spark.batch.delivery import (
+    CommitMessage,
+    DeadLetter,
+    Delivered,
+    MicroBatch,
+    Piece,
+    RecordId,
+    RecordKey,
+    Summary,
+)
+from tailrace_spark.batch.pieces import gc_paused
 from tailrace_spark.sinks.arrow.change_columns import ChangeColumns, fill
 from tailrace_spark.sinks.arrow.schema import arrow_schema
 from tailrace_spark.sinks.arrow.types import DAY, grown, history_schema
+from tailrace_spark.sinks.arrow.values import change_batch
 from tailrace_spark.sinks.changelog.sink import (
     Batch,
     ChangeLogSink,
@@ -30,9 +38,8 @@ from tailrace_spark.sinks.changelog.sink import (
     ShareImaging,
     emit,
 )
-from tailrace_spark.sinks.lake.history_table import HistoryTable, Route, rows_of
+from tailrace_spark.sinks.lake.history_table import IN_MEMORY, HistoryTable, Route, Spool, rows_of
 from tailrace_spark.sinks.lake.names import distinct, names_of
-from tailrace_spark.sinks.lake.spool import IN_MEMORY, Spool
 from tailrace_spark.sinks.lake.staging import LakePlan, Staged, commit, noted, opened_once, staged_by
 from tailrace_spark.sinks.lake.store import LakeStore, LakeTable
 from tailrace_spark.sinks.letters import LOGGED, Letters

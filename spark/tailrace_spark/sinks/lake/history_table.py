@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from typing import Any, Final
+from tempfile import TemporaryFile
+from typing import IO, Any, Final
 
 import pyarrow as pa
 
@@ -13,15 +14,63 @@ from tailrace_schemas.change import record_times
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import RecordId, RecordKey
 from tailrace_spark.sinks.arrow.change_columns import Ends
-from tailrace_spark.sinks.arrow.date_range import within
-from tailrace_spark.sinks.arrow.relabel import relabelled_batch
-from tailrace_spark.sinks.arrow.types import conform, sayable
-from tailrace_spark.sinks.changelog.days import day_of
+from tailrace_spark.sinks.arrow.types import conform, relabelled_batch, sayable, within
+from tailrace_spark.sinks.changelog.routes import day_of
 from tailrace_spark.sinks.changelog.sink import OutgoingRecord, stream_value
-from tailrace_spark.sinks.lake.spool import Spool
 from tailrace_spark.sinks.lake.store import LakeTable, Number
 
+IN_MEMORY: Final = 64 << 20
+"""Bytes, of one table."""
 _PLACE: Final = ("topic", "partition", "offset")
+
+
+class Spool:
+    """Batches of one table, in their order, whose columns may become more from one to the next."""
+
+    def __init__(self, schema: Any, limit: int = IN_MEMORY) -> None:
+        """`schema` is the table's, and may be changed to one that has more columns."""
+        self.schema = schema
+        self.rows = 0
+        self._limit = limit
+        self._waiting: list[Any] = []
+        self._waiting_bytes = 0
+        self._file: IO[bytes] | None = None
+        self._at: list[int] = []
+
+    def add(self, batch: Any) -> None:
+        """Take a RecordBatch, whose columns `schema` has. Raises OSError as files do."""
+        self.rows += len(batch)
+        self._waiting.append(batch)
+        self._waiting_bytes += batch.nbytes
+        if self._waiting_bytes > self._limit:
+            self._spill()
+
+    def reader(self) -> Any:
+        """All of them as one RecordBatchReader, of `schema`; to be read once."""
+        return pa.RecordBatchReader.from_batches(self.schema, self._all())
+
+    def close(self) -> None:
+        """Let go of memory and file; more than once is fine."""
+        self._waiting = []
+        if self._file is not None:
+            self._file.close()
+
+    def _spill(self) -> None:
+        if self._file is None:
+            self._file = TemporaryFile(prefix="tailrace-delta-")  # noqa: SIM115 - closed by `close`
+        for batch in self._waiting:
+            self._at.append(self._file.tell())
+            options = pa.ipc.IpcWriteOptions(compression="zstd")
+            with pa.ipc.new_stream(pa.PythonFile(self._file, mode="w"), batch.schema, options=options) as writer:
+                writer.write_batch(batch)
+        self._waiting, self._waiting_bytes = [], 0
+
+    def _all(self) -> Iterator[Any]:
+        for start in self._at:
+            if self._file is not None:
+                self._file.seek(start)
+                yield from (conform(batch, self.schema) for batch in pa.ipc.open_stream(self._file))
+        yield from (conform(batch, self.schema) for batch in self._waiting)
 
 
 def application(topic: str, partition: int) -> str:

@@ -14,9 +14,9 @@ from typing import Any, Final, cast
 from uuid import uuid4
 
 from tailrace_schemas.errors import ServiceError
-from tailrace_spark.batch.micro_batch import CommitMessage
+from tailrace_spark.batch.delivery import CommitMessage
+from tailrace_spark.sinks.lake.directory import mark_of, require_same
 from tailrace_spark.sinks.lake.store import LakeStore, LakeTable
-from tailrace_spark.sinks.shared_directory import mark_of, require_same
 from tailrace_spark.sinks.table_faults import is_of_table
 
 _CHANGES: Final = frozenset({"make", "widen", "rewrite", "commit_staged"})

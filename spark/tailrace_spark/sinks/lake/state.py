@@ -3,11 +3,15 @@
 `bucket` is that of the partition. `clustering` and the states are as in `state_store.state_table`. `written_as` has a
 row's clustering columns as they were written, `batch` the number of the last commit that wrote it. The table's entry
 stands under the bucket -1, an empty key and a name.
+
+A table's files are mostly read outside of Python, so that costs no time of what is computed meanwhile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -16,9 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace_spark.merge.partition import RowToStore, StoredPartition, StoredRow
-from tailrace_spark.merge.partition_head import HeadRow, head_of
-from tailrace_spark.merge.state_keys import ROW
-from tailrace_spark.merge.stored_row import EncodedState, RowKey
+from tailrace_spark.merge.stored_row import ROW, EncodedState, HeadRow, RowKey, head_of
 from tailrace_spark.merge.table_record import TableRecord, decode_record, encode_record
 from tailrace_spark.sinks.lake.fast_rows import FastRows, StoredRows, bucket_of, cut
 from tailrace_spark.sinks.lake.names import Names
@@ -39,6 +41,11 @@ _NEEDED: Final = ("key", "clustering", "state", "generation", "stream_id", "next
 _WHOLE_TABLE: Final = -1
 _IN_TABLE: Final = Number("bucket").differs(_WHOLE_TABLE)
 _DEFINITION: Final = b"definition"
+WORTH_A_PART: Final = 4_000
+"""Keys: to read fewer at a time takes as long."""
+
+Part = tuple[Collection[bytes], StoredRows]
+"""Keys of partitions, and all rows of these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,3 +246,57 @@ def _with_nulls(array: Any, values: list[Any]) -> list[Any]:
         return values
     nulls = array.is_null().to_numpy(zero_copy_only=False).tolist()
     return [None if null else value for null, value in zip(nulls, values, strict=True)]
+
+
+class StateReading:
+    """The rows of some partitions, all of a partition in one part; each is there once."""
+
+    def __init__(self, parts: Iterator[tuple[Collection[bytes], Callable[[], Any | None]]]) -> None:
+        self._parts = parts
+        self.parts: list[StoredRows] = []
+        """Those that are there by now."""
+
+    def __iter__(self) -> Iterator[Part]:
+        """Raises ServiceError where the store does not answer."""
+        for keys, result in self._parts:
+            rows = stored_rows(result())
+            self.parts.append(rows)
+            yield keys, rows
+
+    def all(self) -> list[StoredRows]:
+        """All parts."""
+        for _ in self:
+            pass
+        return self.parts
+
+
+def read_now(state: StateTable, keys: Collection[bytes], buckets: int) -> StateReading:
+    """All in one part, read when it is asked for."""
+    within = {bucket_of(key, buckets) for key in keys}
+    return StateReading(iter([(keys, lambda: state.find(keys, within))]))
+
+
+@contextmanager
+def reading(
+    state: StateTable, keys: Collection[bytes], buckets: int, worth_a_part: int = WORTH_A_PART
+) -> Iterator[StateReading]:
+    """Begin to read; what is begun ends before this does. Fewer keys than `worth_a_part` are one part."""
+    halves = _halves(keys, buckets, worth_a_part)
+    pool = ThreadPoolExecutor(1, "tailrace-state")
+    try:
+        reads = [(part_keys, pool.submit(state.find, part_keys, within).result) for part_keys, within in halves]
+        yield StateReading(iter(reads))
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _halves(
+    keys: Collection[bytes], buckets: int, worth_a_part: int
+) -> list[tuple[Collection[bytes], Collection[int]]]:
+    """The keys of some buckets, and these, and those of the others; of few keys all in one."""
+    bucket = {key: bucket_of(key, buckets) for key in keys}
+    if len(keys) < worth_a_part:
+        return [(keys, set(bucket.values()))]
+    first = {key for key, bucket_index in bucket.items() if bucket_index < buckets // 2}
+    second = bucket.keys() - first
+    return [(part_keys, {bucket[key] for key in part_keys}) for part_keys in (first, second) if part_keys]

@@ -20,6 +20,7 @@ _FORMAT: Final = "tailrace/format"
 """The application id under which a table notes its format when it is made."""
 
 _COMPARE: Final = {"=": eq, "<>": ne, "<=": le, ">": gt}
+_ROW: Final = "__row"
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,3 +195,18 @@ def plain_type(of: Any) -> Any:
     if pa.types.is_large_string(of) or pa.types.is_string_view(of):
         return pa.string()
     return pa.binary() if pa.types.is_large_binary(of) or pa.types.is_binary_view(of) else of
+
+
+def not_among(names: Any, named: Any) -> Any | None:
+    """For each row of a pyarrow Table whether another, of the same columns, does not have it; None: it has none."""
+    numbers = pa.array(range(len(names)), pa.int64())
+    joined = names.append_column(_ROW, numbers).join(named, named.schema.names, join_type="left semi")
+    if not len(joined):
+        return None
+    return pc.invert(pc.is_in(numbers, joined[_ROW].combine_chunks()))
+
+
+def rows_of_keys(tables: Sequence[Any], keys: Any | None) -> Any:
+    """The rows of several tables as one; those whose first column is one of these keys, None: all of them."""
+    rows = pa.concat_tables(tables)
+    return rows if keys is None else rows.filter(pc.is_in(rows.column(0), keys))

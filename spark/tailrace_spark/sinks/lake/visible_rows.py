@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
+from tailrace_common.sections.template import CLUSTERING, KEY
 from tailrace_schemas.avro.convert import renaming
 from tailrace_schemas.avro.names import avro_name
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.cql.values import codec, split_key
 from tailrace_schemas.table import Column, Table
-from tailrace_spark.merge.partition import ClusteredState, Clustering
+from tailrace_spark.merge.partition import ClusteredState, Clustering, MergeResult, StoredPartition
 from tailrace_spark.merge.shown_rows import ShownRows
-from tailrace_spark.merge.state_keys import STATIC
-from tailrace_spark.merge.stored_row import RowKey
+from tailrace_spark.merge.stored_row import STATIC, RowKey, decode_stored
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.rowstate.visible import VisibleColumns
-from tailrace_spark.sinks.arrow.date_range import nearest
-from tailrace_spark.sinks.arrow.relabel import relabelled, relabelled_batch
 from tailrace_spark.sinks.arrow.schema import value_type
-from tailrace_spark.sinks.arrow.types import conform, delta_schema, sayable
+from tailrace_spark.sinks.arrow.types import conform, delta_schema, nearest, relabelled, relabelled_batch, sayable
 from tailrace_spark.sinks.arrow.values import column_array, either
-from tailrace_spark.sinks.lake.fast_rows import FastRows, bucket_of
+from tailrace_spark.sinks.lake.fast_rows import FastRows, StoredRows, bucket_of
 from tailrace_spark.sinks.lake.names import Names, names_of
 from tailrace_spark.sinks.lake.names import shown as labelled
-from tailrace_spark.sinks.naming import CLUSTERING, KEY
 
 BUCKET: Final = "__bucket"
 _HIDDEN: Final = ((KEY, pa.binary()), (CLUSTERING, pa.binary()), (BUCKET, pa.int32()))
@@ -149,3 +148,51 @@ class LakeRowRenderer:
 
     def _name(self, row_key: RowKey) -> tuple[bytes, bytes, int]:
         return (*row_key, bucket_of(row_key[0], self._buckets))
+
+
+@dataclass(frozen=True, slots=True)
+class VisibleChanges:
+    """What a merge puts into the table that users read, record batches, and takes away; `new`: nothing of it is there.
+
+    That is said of the state's rows too.
+    """
+
+    rows: Sequence[Any]
+    hidden: Collection[RowKey]
+    new: bool
+
+
+def visible_changes(
+    renderer: LakeRowRenderer, fast: FastRows, result: MergeResult[list[object]], stored: Sequence[StoredRows], now: int
+) -> VisibleChanges:
+    """Raises DecodeError as rendering does."""
+    rows = renderer.plain_arrow(fast, now)
+    if result.visible:
+        rows.append(renderer.arrow(list(result.visible.values())))
+    # What has no state is not shown: the same batch says both.
+    hidden = {
+        row_key
+        for row_key in (*fast.hidden, *result.hidden)
+        if any(row_key in stored_rows.at for stored_rows in stored)
+    }
+    stored_keys = [(row[0], row[1]) for row, _ in result.stored]
+    new = not hidden
+    for stored_rows in stored:
+        put = chain(zip(fast.keys, fast.clusterings, strict=True), stored_keys, result.removed, result.visible)
+        new = new and stored_rows.at.keys().isdisjoint(put)
+    return VisibleChanges(rows, hidden, new)
+
+
+def rows_of(
+    renderer: LakeRowRenderer, partitions: Mapping[bytes, StoredPartition], now: int
+) -> dict[RowKey, list[object]]:
+    """What these partitions show."""
+    rows: dict[RowKey, list[object]] = {}
+    for key, partition in partitions.items():
+        static = None if partition.static is None else partition.static.state
+        states = [
+            (clustering, (decode_stored(*row.stored).state, row.written_as))
+            for clustering, row in partition.rows.items()
+        ]
+        rows.update(renderer.partition(key, static, states, now))
+    return rows

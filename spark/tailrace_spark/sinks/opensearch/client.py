@@ -14,13 +14,12 @@ from urllib.parse import quote
 
 import httpx2
 
-from tailrace_common.backoff import Waits
+from tailrace_common.backoff import WAITS, RetryableError, RetryPolicy, Waits, retry_after
 from tailrace_common.tls import tls_context
 from tailrace_common.unreachable import unreachable
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.opensearch.bulk import STATE, BulkResult, Op, StoredDocument, lines, stored_document
 from tailrace_spark.sinks.opensearch.settings import OpensearchSinkSettings
-from tailrace_spark.sinks.retry import WAITS, RetryableError, RetryPolicy, retry_after
 from tailrace_spark.sinks.table_faults import TableRefusedError
 
 _TRIED_AGAIN: Final = frozenset({408, 429, 502, 503, 504})

@@ -4,25 +4,30 @@ NAME is an alias that readers search, with a filter for the rows that SELECT sho
 are written through a second alias, NAME-000001-write, which goes with its index. Where an index was taken away, no
 request makes one with a mapping that the server guesses. Each truncation gives that alias another name, ...-write-2, so
 that the server refuses who writes by what was before. NAME is the table's whose id the mapping's `_meta` has.
+
+The record has a version of its own.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, Final
 from uuid import UUID
 
-from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.change import Deletion
+from tailrace_schemas.errors import CorruptError, ServiceError
 from tailrace_schemas.table import Table
+from tailrace_spark.merge.table_record import TableRecord, decode_record, encode_record
+from tailrace_spark.rowstate.deletions import stronger
+from tailrace_spark.rowstate.truncation import EVERYTHING
 from tailrace_spark.sinks.opensearch.bulk import Op, Version
 from tailrace_spark.sinks.opensearch.client import SearchClient, name
 from tailrace_spark.sinks.opensearch.documents import OWN, TABLE_ID, Documents, count_fields, covers
 from tailrace_spark.sinks.opensearch.settings import OpensearchSinkSettings
 from tailrace_spark.sinks.opensearch.state import FIELDS, KIND_TABLE, own
-from tailrace_spark.sinks.opensearch.table_entry import TableEntry, decode_entry, encode_entry
 from tailrace_spark.sinks.table_faults import TableRefusedError
 
 log = logging.getLogger("tailrace_spark")
@@ -31,6 +36,8 @@ _META: Final = "tailrace"
 _WRITE: Final = "-write"
 _LEAST_FIELDS, _LEAST_NESTED = 1000, 50  # the servers' own limits
 _ROOM: Final = 200
+_MICROS: Final = 1_000_000
+_ERASED: Final = "erased"
 
 
 class StaleError(Exception):
@@ -275,3 +282,42 @@ def widens(former: Table, definition: Table) -> bool:
 
 
 _FILTER: Final = {"term": {f"{OWN}.there": True}}
+
+
+@dataclass(frozen=True, slots=True)
+class TableEntry(TableRecord):
+    """What is known of a table as a whole.
+
+    `erased`: what truncations took that is yet to go from the rows that are there; None: nothing.
+    """
+
+    erased: Deletion | None = None
+
+    def with_erased(self, erased: Deletion | None) -> TableEntry:
+        """The same where a batch's truncations took this too; None: nothing."""
+        return self if erased is None else replace(self, erased=stronger(erased, self.erased))
+
+
+def encode_entry(entry: TableEntry) -> bytes:
+    """The bytes kept of a table."""
+    return encode_record(entry, None if entry.erased is None else {_ERASED: entry.erased.written}).encode()
+
+
+def decode_entry(encoded: bytes) -> TableEntry:
+    """What these bytes say. Raises DecodeError, and SettingsError for those of another version."""
+    record, additions = decode_record(encoded)
+    erased = additions.get(_ERASED)
+    if not isinstance(erased, int | None):
+        raise CorruptError(f"a table's record is damaged: `{_ERASED}` is {erased!r}")
+    return TableEntry(
+        record.definition,
+        record.announced,
+        record.truncations,
+        record.purged_to,
+        erased=None if erased is None else _erased(erased),
+    )
+
+
+def _erased(written: int) -> Deletion:
+    # Which deletion it is decides how it is erased, so that of everything must come back as itself.
+    return EVERYTHING if written == EVERYTHING.written else Deletion(written, written // _MICROS)

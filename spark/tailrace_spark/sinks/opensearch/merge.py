@@ -27,8 +27,7 @@ from tailrace_spark.merge.partition import (
     StoredPartition,
     StoredRow,
 )
-from tailrace_spark.merge.state_keys import ROW, STATIC
-from tailrace_spark.merge.stored_row import RowKey, StateTableRow
+from tailrace_spark.merge.stored_row import ROW, STATIC, RowKey, StateTableRow
 from tailrace_spark.rowstate.deletions import NOTHING_DELETED
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.sinks.opensearch.bulk import BulkResult, Op, StoredDocument
@@ -39,6 +38,7 @@ from tailrace_spark.sinks.opensearch.state import (
     KIND_HEAD,
     KIND_ROW,
     PartitionDocument,
+    StoredDocuments,
     decode_head,
     decode_row,
     encode_head,
@@ -48,7 +48,6 @@ from tailrace_spark.sinks.opensearch.state import (
     own,
     row_deletes,
 )
-from tailrace_spark.sinks.opensearch.stored import StoredDocuments
 
 _TRIES: Final = 50
 _TERMS: Final = 500  # clauses of one query

@@ -1,30 +1,44 @@
-"""Merges pieces into indexes that are as their changes need them: what the driver and executors do alike."""
+"""Merges pieces into indexes that are as their changes need them: what the driver and executors do alike.
+
+While the server answers for one group, another is merged and rendered here. All rows of a partition are of one group,
+which reads and writes them in the order that one merge does.
+
+A document is written in place of the version that was read, or as new. So attempts beside each other and late ones lose
+nothing. Merging what is merged already changes nothing. What is of a whole table is the driver's: indexes, fields,
+a table's record, truncations, purging. Each merge reads the record before its rows and behind them, so
+what this process knows of it may be stale. After a truncation the cluster refuses what writers of before still send:
+see TableIndex.fence.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
+from uuid import UUID
 
 from tailrace_schemas.clustering import clustering_key
 from tailrace_schemas.errors import DecodeError, ServiceError
 from tailrace_schemas.table import Table
-from tailrace_spark.batch.coalesce import coalesced
-from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Summary
-from tailrace_spark.merge.batch_changes import BatchChanges, gather
-from tailrace_spark.merge.by_table import group_by_table
+from tailrace_schemas.topics import KafkaPartition
+from tailrace_spark.batch.delivery import CommitMessage, DeadLetter, Delivered, Piece, Summary
+from tailrace_spark.batch.pieces import coalesced, one_copy
+from tailrace_spark.merge.batch_changes import BatchChanges, gather, group_by_table
+from tailrace_spark.merge.condition import RowFilters
 from tailrace_spark.merge.partition import mergeable
-from tailrace_spark.merge.row_filter import RowFilters
-from tailrace_spark.merge.state_keys import ROW, STATIC
-from tailrace_spark.merge.stored_row import RowKey
-from tailrace_spark.sinks.letters import Letters
-from tailrace_spark.sinks.opensearch.client import SearchClient
+from tailrace_spark.merge.stored_row import ROW, STATIC, RowKey
+from tailrace_spark.merge.table_record import define, newest_definition, split, truncate
+from tailrace_spark.sinks.letters import LOGGED, Letters
+from tailrace_spark.sinks.opensearch.client import SearchClient, SearchCluster
 from tailrace_spark.sinks.opensearch.documents import Documents
-from tailrace_spark.sinks.opensearch.groups import merge_groups
 from tailrace_spark.sinks.opensearch.index import Indexes, StaleError, TableIndex
-from tailrace_spark.sinks.opensearch.merge import MergeOutcome
+from tailrace_spark.sinks.opensearch.merge import DocumentMerge, MergeOutcome
 from tailrace_spark.sinks.opensearch.settings import OpensearchSinkSettings
-from tailrace_spark.sinks.shown_rows import shown_in_sink
-from tailrace_spark.sinks.table_faults import written_by_table
+from tailrace_spark.sinks.protocol import HereOnlyError
+from tailrace_spark.sinks.table_faults import TableRefusedError, shown_in_sink, written_by_table
+from tailrace_spark.sinks.worker_cache import WorkerCache
 
 Prepare = Callable[[Sequence[Delivered]], object]
 """Looks at changes of one table before any of a piece is written. May raise HereOnlyError."""
@@ -129,3 +143,140 @@ def _row_key(delivered: Delivered) -> RowKey:
     if change.static or change.clustering is None:
         return key, STATIC
     return key, ROW + clustering_key(change.table, change.clustering)
+
+
+def merge_groups(
+    client: SearchClient,
+    index: TableIndex,
+    documents: Documents,
+    now: int,
+    batch: BatchChanges,
+    *,
+    size: int,
+    at_once: int,
+) -> MergeOutcome:
+    """Merge what was gathered, `size` rows or so in a group and `at_once` groups at a time.
+
+    Raises as `DocumentMerge.run` does, when no request is under way any more.
+    """
+    if at_once == 1 or documents.whole_partitions or len(batch.rows) <= size:
+        return DocumentMerge(client, index, documents, now).run(batch)
+
+    def merged(group: BatchChanges) -> MergeOutcome:
+        return DocumentMerge(client, index, documents, now).run(group)
+
+    together = {*batch.deletions, *batch.statics} if documents.table.clustering else set[bytes]()
+    outcome = MergeOutcome()
+    with ThreadPoolExecutor(at_once, thread_name_prefix="tailrace-search") as pool:
+        under_way = [pool.submit(merged, group) for group in groups(batch, size, together)]
+        try:
+            for future in under_way:
+                done = future.result()
+                outcome.rows |= done.rows
+                outcome.refused |= done.refused
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)  # what has begun is waited for behind
+            raise
+    return outcome
+
+
+def groups(batch: BatchChanges, size: int, together: Collection[bytes] = ()) -> Iterator[BatchChanges]:
+    """What was gathered, cut between partitions into parts of `size` rows, or more where one partition has more.
+
+    The partitions `together` are one part, the first: what they need of the index is then searched for once.
+    """
+    first, keys = BatchChanges(), dict[bytes, BatchChanges]()
+    for key in dict.fromkeys((*batch.deletions, *batch.statics, *(key for key, _ in batch.rows))):
+        keys[key] = first if key in together else BatchChanges()
+        if key in batch.deletions:
+            keys[key].deletions[key] = batch.deletions[key]
+        if key in batch.statics:
+            keys[key].statics[key] = batch.statics[key]
+    for row_key, changes in batch.rows.items():
+        keys[row_key[0]].rows[row_key] = changes
+    if together:
+        yield first
+    group, count = BatchChanges(), 0
+    for key, partition in keys.items():
+        if key in together:
+            continue
+        group.deletions |= partition.deletions
+        group.statics |= partition.statics
+        group.rows |= partition.rows
+        count += len(partition.rows) or 1
+        if count >= size:
+            yield group
+            group, count = BatchChanges(), 0
+    if count:
+        yield group
+
+
+@dataclass(frozen=True, slots=True)
+class OpensearchWriter:
+    """Merges a share.
+
+    `refused`: why the cluster does not take what definitions of some tables need. `now` is the plan's time, in seconds
+    since the epoch: rows are written as they read then. Searches find those that the filters leave. `untruncated` are
+    the ids of tables without truncations, as far as the plan knows.
+    """
+
+    cluster: SearchCluster = field(repr=False)
+    ring_delay: float
+    refused: Mapping[UUID, str]
+    now: int
+    filters: RowFilters = ()
+    untruncated: frozenset[UUID] = frozenset()
+    letters: Letters = LOGGED
+
+    def write(self, share: KafkaPartition, pieces: Iterable[Piece]) -> CommitMessage:
+        """As DataWriter says; where it raises, some of the records may be written."""
+        with _WORKERS.borrowed(self.cluster) as worker:
+            return CommitMessage(share, worker.write(self, pieces))
+
+
+class _Worker:
+    """A worker process's connections to a cluster, and what it knows of the indexes."""
+
+    def __init__(self, cluster: SearchCluster) -> None:
+        self._client = cluster.connect()
+        self._settings = cluster.settings
+        self._indexes = Indexes(self._client, cluster.settings)
+
+    def write(self, plan: OpensearchWriter, pieces: Iterable[Piece]) -> Summary:
+        follow, prepare = partial(self._follow, plan), partial(self._prepared, plan)
+        # As the plan knows it: what this process knows may be from before a truncation.
+        copied = one_copy(pieces, lambda table: table.id not in plan.untruncated)
+        return PieceWriter(self._indexes, plan.letters, follow, prepare).write(copied)
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _prepared(self, plan: OpensearchWriter, changes: Sequence[Delivered]) -> TableIndex | None:
+        """The index as the plan has made it ready for these changes; None where the cluster refuses what they need.
+
+        Raises HereOnlyError where it is not ready, and where a truncation is yet to be brought to an end.
+        """
+        table, announced = newest_definition(changes)
+        index = self._indexes.of(table)
+        if index is None or define(index.entry, table, announced) != index.entry:
+            if table.id in plan.refused:
+                return None
+            self._indexes.forget(table.id)
+            raise HereOnlyError(f"{table}: its index is another than it was made ready to be")
+        if index.entry.erased is not None:
+            raise HereOnlyError(f"a truncation of {table} that is not brought to its end")
+        return index
+
+    def _follow(self, plan: OpensearchWriter, changes: Sequence[Delivered], refused: list[DeadLetter]) -> int:
+        index = self._prepared(plan, changes)
+        if index is None:
+            raise TableRefusedError(plan.refused[changes[0].change.table.id])
+        entry, truncated = truncate(index.entry, changes, plan.ring_delay)
+        in_time, late = split(truncated.left, entry.purged_to)
+        refused += late
+        if not in_time:
+            return 0
+        return IndexMerge(self._client, self._settings, index, plan.now, plan.filters).run(in_time, refused)
+
+
+_WORKERS: Final = WorkerCache(_Worker)

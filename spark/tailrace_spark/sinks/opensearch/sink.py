@@ -13,31 +13,23 @@ from tailrace_schemas.change import Deletion
 from tailrace_schemas.clustering import clustering_key
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
-from tailrace_spark.batch.delivery import DeadLetter, Delivered
-from tailrace_spark.batch.micro_batch import MicroBatch
+from tailrace_spark.batch.delivery import DeadLetter, Delivered, MicroBatch
 from tailrace_spark.merge.batch_changes import BatchChanges
-from tailrace_spark.merge.definitions import newest_definition
+from tailrace_spark.merge.condition import RowFilters
 from tailrace_spark.merge.partition import Clustering
-from tailrace_spark.merge.purge_horizon import split
-from tailrace_spark.merge.row_filter import RowFilters
-from tailrace_spark.merge.state_keys import ROW, STATIC
-from tailrace_spark.merge.stored_row import RowKey
-from tailrace_spark.merge.table_record import define, truncate
+from tailrace_spark.merge.stored_row import ROW, STATIC, RowKey
+from tailrace_spark.merge.table_record import define, newest_definition, split, truncate
 from tailrace_spark.sinks.letters import LOGGED, Letters
 from tailrace_spark.sinks.opensearch.client import SearchClient
 from tailrace_spark.sinks.opensearch.documents import OWN, Documents
-from tailrace_spark.sinks.opensearch.index import Indexes, StaleError, TableIndex, widens
+from tailrace_spark.sinks.opensearch.index import Indexes, StaleError, TableEntry, TableIndex, widens
 from tailrace_spark.sinks.opensearch.merge import DocumentMerge
-from tailrace_spark.sinks.opensearch.pieces import IndexMerge, PieceWriter, shown_documents
-from tailrace_spark.sinks.opensearch.purge import forget
-from tailrace_spark.sinks.opensearch.reindex import copy
+from tailrace_spark.sinks.opensearch.pieces import IndexMerge, OpensearchWriter, PieceWriter, shown_documents
 from tailrace_spark.sinks.opensearch.settings import OpensearchSinkSettings
 from tailrace_spark.sinks.opensearch.state import KIND_HEAD, KIND_ROW, decode_head, decode_row
-from tailrace_spark.sinks.opensearch.table_entry import TableEntry
-from tailrace_spark.sinks.opensearch.writer import OpensearchWriter
+from tailrace_spark.sinks.opensearch.upkeep import copy, forget
 from tailrace_spark.sinks.protocol import BatchWrite, Capabilities, Definitions, Needed, here, nothing_needed
-from tailrace_spark.sinks.shown_rows import shown_in_sink
-from tailrace_spark.sinks.table_faults import is_of_table, reason_of
+from tailrace_spark.sinks.table_faults import is_of_table, reason_of, shown_in_sink
 
 log = logging.getLogger("tailrace_spark")
 

@@ -22,11 +22,10 @@ from librt.strings import BytesWriter
 from tailrace_schemas.cql.vint import read_signed, read_unsigned, write_signed, write_unsigned
 from tailrace_schemas.errors import TruncatedError, UnsupportedError
 from tailrace_spark.merge.partition import StoredRow
-from tailrace_spark.merge.partition_head import HeadRow, PartitionHead, deletion_rows, head_of
-from tailrace_spark.merge.state_keys import ROW
-from tailrace_spark.merge.stored_row import RowKey, decode_stored
-from tailrace_spark.rowstate.purging import deletes_from, seconds
-from tailrace_spark.sinks.opensearch.documents import digest
+from tailrace_spark.merge.stored_row import ROW, HeadRow, PartitionHead, RowKey, decode_stored, deletion_rows, head_of
+from tailrace_spark.rowstate.partition import deletes_from, seconds
+from tailrace_spark.sinks.opensearch.bulk import StoredDocument, Version
+from tailrace_spark.sinks.opensearch.documents import Document, digest, head_id
 
 VERSION: Final = 1
 KIND_ROW, KIND_HEAD, KIND_TABLE = "row", "partition", "table"
@@ -237,3 +236,46 @@ class _Reader:
 
     def rest(self) -> bytes:
         return self._bytes[self._at :]
+
+
+NO_DOCUMENT: Final = PartitionDocument()
+"""Of a partition of which nothing is kept beside its rows."""
+
+
+@dataclass(slots=True)
+class StoredDocuments:
+    """What is there of some partitions: heads by key, rows as far as they were asked for, documents by id.
+
+    `digests` of keys, each made once.
+    """
+
+    digests: dict[bytes, str] = field(default_factory=dict)
+    heads: dict[bytes, PartitionDocument] = field(default_factory=dict)
+    rows: dict[bytes, dict[bytes, StoredRow]] = field(default_factory=dict)
+    ids: dict[RowKey, str] = field(default_factory=dict)
+    found: dict[str, StoredDocument] = field(default_factory=dict)
+
+    def digest(self, key: bytes) -> str:
+        """Of a partition's key."""
+        key_digest = self.digests.get(key)
+        if key_digest is None:
+            key_digest = self.digests[key] = digest(key)
+        return key_digest
+
+    def head_id(self, key: bytes) -> str:
+        """The id of what is kept of a partition beside its rows."""
+        return head_id(self.digest(key))
+
+    def head(self, key: bytes) -> PartitionDocument:
+        """What is there of a partition beside its rows."""
+        return self.heads.get(key, NO_DOCUMENT)
+
+    def version(self, identity: str) -> Version | None:
+        """That of a document; None: there is none."""
+        document = self.found.get(identity)
+        return None if document is None else document.version
+
+    def shows(self, identity: str, document: Document | None) -> bool:
+        """Whether searches see this of a document already."""
+        stored = self.found.get(identity)
+        return (document or {}) == ({} if stored is None else stored.source or {})

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from tailrace_spark.batch.delivery import DeadLetter, Summary
-from tailrace_spark.batch.micro_batch import MicroBatch
+from tailrace_spark.batch.delivery import DeadLetter, MicroBatch, Summary
 from tailrace_spark.batch.row_image import Imaged
 from tailrace_spark.sinks.changelog.routes import Route, word
 from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord
 from tailrace_spark.sinks.letters import LOGGED, Letters
-from tailrace_spark.sinks.rabbitmq.client import RabbitmqClient
-from tailrace_spark.sinks.rabbitmq.messages import messages_of
+from tailrace_spark.sinks.rabbitmq.client import RabbitmqClient, messages_of
 from tailrace_spark.sinks.rabbitmq.settings import LONGEST_NAME, RabbitmqSinkSettings
 
 

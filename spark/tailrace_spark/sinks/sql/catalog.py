@@ -16,7 +16,7 @@ from sqlalchemy.schema import CreateColumn, CreateIndex
 
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.table import ColumnKind, Table
-from tailrace_spark.merge.state_keys import STATIC
+from tailrace_spark.merge.stored_row import STATIC
 from tailrace_spark.merge.table_record import TableRecord, decode_record, define, encode_record
 from tailrace_spark.sinks.protocol import HereOnlyError
 from tailrace_spark.sinks.sql.layout import (
@@ -26,11 +26,9 @@ from tailrace_spark.sinks.sql.layout import (
     lay_out,
     target_of,
 )
-from tailrace_spark.sinks.sql.names import LONGEST, closed_name, objects, table_name, wished_name
+from tailrace_spark.sinks.sql.settings import LONGEST, closed_name, objects, table_name, wished_name
 from tailrace_spark.sinks.sql.views import Views
-from tailrace_spark.sinks.state_store.dialects import MYSQL, MYSQL_TABLE
-from tailrace_spark.sinks.state_store.formats import make_tables
-from tailrace_spark.sinks.state_store.tables import CATALOG
+from tailrace_spark.sinks.state_store.tables import CATALOG, MYSQL, MYSQL_TABLE, make_tables
 
 log = logging.getLogger("tailrace_spark")
 

@@ -21,7 +21,7 @@ from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Delivered, RecordId
 from tailrace_spark.merge.batch_changes import BatchChanges, Clustering, RowChanges, gather
-from tailrace_spark.merge.state_keys import PARTITION, RANGE, ROW, STATIC
+from tailrace_spark.merge.stored_row import PARTITION, RANGE, ROW, STATIC
 from tailrace_spark.merge.table_record import TableRecord, decode_record, define, encode_record
 from tailrace_spark.rowstate.codec import (
     decode_deletion,
@@ -41,8 +41,7 @@ from tailrace_spark.rowstate.deletions import (
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.rowstate.truncation import EVERYTHING
 from tailrace_spark.sinks.state_store.bulk import overwrite
-from tailrace_spark.sinks.state_store.dialects import MYSQL, MYSQL_TABLE, STATE_BYTES
-from tailrace_spark.sinks.state_store.tables import CATALOG
+from tailrace_spark.sinks.state_store.tables import CATALOG, MYSQL, MYSQL_TABLE, STATE_BYTES
 
 _ERASURE: Final = b"\x06"
 """What truncations erase of the rows that the table has when it is merged again."""

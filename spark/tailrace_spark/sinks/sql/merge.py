@@ -19,13 +19,11 @@ import sqlalchemy as sa
 
 from tailrace_schemas.change import Deletion
 from tailrace_schemas.table import ColumnKind
-from tailrace_spark.batch.prefetch import prefetched
+from tailrace_spark.batch.pieces import prefetched
 from tailrace_spark.merge.batch_changes import BatchChanges, RowChanges
-from tailrace_spark.merge.partition_head import PartitionHead
+from tailrace_spark.merge.condition import RowFilters
 from tailrace_spark.merge.row import covering, differs, merge_state
-from tailrace_spark.merge.row_filter import RowFilters
-from tailrace_spark.merge.state_keys import END, ROW, STATIC
-from tailrace_spark.merge.stored_row import RowKey, StoredState
+from tailrace_spark.merge.stored_row import END, ROW, STATIC, PartitionHead, RowKey, StoredState
 from tailrace_spark.rowstate.deletions import (
     NOTHING_DELETED,
     PartitionState,
@@ -36,13 +34,11 @@ from tailrace_spark.rowstate.partition import Clustering
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.rowstate.row import merge as merge_states
 from tailrace_spark.rowstate.truncation import EVERYTHING, TruncationState
-from tailrace_spark.sinks.shown_rows import shown_in_sink
 from tailrace_spark.sinks.sql.layout import ColumnPlace, Target
 from tailrace_spark.sinks.sql.row_builder import NewRow, RowBuilder, RowMerge, RowUpdate, new_rows
-from tailrace_spark.sinks.sql.row_writer import RowWriter
-from tailrace_spark.sinks.sql.rows_table import VisibleTable
-from tailrace_spark.sinks.state_store.purge import forget
-from tailrace_spark.sinks.state_store.state_table import StateTable, chunks
+from tailrace_spark.sinks.sql.rows_table import RowWriter, VisibleTable
+from tailrace_spark.sinks.state_store.state_table import StateTable, chunks, forget
+from tailrace_spark.sinks.table_faults import shown_in_sink
 
 _AT_A_TIME: Final = 100  # rows: so often another thread gets its turn, which compiled code does not give by itself
 _WRITTEN_AT_ONCE: Final = 4_000

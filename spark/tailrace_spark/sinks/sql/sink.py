@@ -11,15 +11,24 @@ from functools import partial
 from typing import Final
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import mysql
 from sqlalchemy.exc import SQLAlchemyError
 
-from tailrace_schemas.table import Table
-from tailrace_spark.batch.delivery import DeadLetter, Piece, Summary
-from tailrace_spark.batch.gc_pause import gc_paused
-from tailrace_spark.batch.micro_batch import CommitMessage, MicroBatch
-from tailrace_spark.batch.sink_progress import SinkProgress
-from tailrace_spark.merge.row_filter import RowFilters
-from tailrace_spark.merge.stored_row import RowKey
+from tailrace_common.sections.template import CLUSTERING, KEY
+from tailrace_schemas.table import ColumnKind, Table
+from tailrace_spark.batch.delivery import (
+    CommitMessage,
+    DeadLetter,
+    MicroBatch,
+    Piece,
+    SinkProgress,
+    Summary,
+    offsets_from_json,
+    offsets_to_json,
+)
+from tailrace_spark.batch.pieces import gc_paused
+from tailrace_spark.merge.condition import RowFilters
+from tailrace_spark.merge.stored_row import ROW, STATIC, RowKey, decode_stored
 from tailrace_spark.merge.table_record import TableRecord
 from tailrace_spark.rowstate.partition import Clustering
 from tailrace_spark.rowstate.row import RowState
@@ -35,22 +44,28 @@ from tailrace_spark.sinks.protocol import (
     summed,
 )
 from tailrace_spark.sinks.sql.catalog import OnDrop
-from tailrace_spark.sinks.sql.compared import stored_rows
 from tailrace_spark.sinks.sql.deferred import gather_deferred
 from tailrace_spark.sinks.sql.layout import Target
 from tailrace_spark.sinks.sql.piece_merges import WAITS, TableWait
-from tailrace_spark.sinks.sql.progress import read_progress, write_progress
-from tailrace_spark.sinks.sql.transaction import transaction
-from tailrace_spark.sinks.sql.writer import Database, SqlStore, SqlWriter
-from tailrace_spark.sinks.state_store.dialects import SQLITE
-from tailrace_spark.sinks.state_store.engine import absent, failure
+from tailrace_spark.sinks.sql.writer import Database, SqlStore, SqlWriter, transaction
+from tailrace_spark.sinks.state_store.bulk import overwrite
+from tailrace_spark.sinks.state_store.engine import absent, failure, try_out
 from tailrace_spark.sinks.state_store.fences import Claim
-from tailrace_spark.sinks.state_store.trial import try_out
+from tailrace_spark.sinks.state_store.tables import CATALOG, MYSQL, MYSQL_TABLE, SQLITE
 
 log = logging.getLogger("tailrace_spark")
 
 _HELD_AT_ONCE: Final = 2_000
 _PURGED_AT_ONCE: Final = 2_000  # rows of a table at each sweep
+_CHUNK: Final = 2_000
+STREAMS: Final = sa.Table(
+    "tailrace_streams",
+    CATALOG,
+    sa.Column("stream", sa.Text().with_variant(sa.String(36), MYSQL), primary_key=True),
+    sa.Column("batch", sa.BigInteger, nullable=False),
+    sa.Column("offsets", sa.Text().with_variant(mysql.LONGTEXT(), MYSQL), nullable=False),
+    **MYSQL_TABLE,
+)
 
 
 class SqlSink:
@@ -291,3 +306,59 @@ class SqlSink:
             if purged:
                 log.debug("%s: %d rows purged", target.layout.name, purged)
         return swept
+
+
+def stored_rows(connection: sa.Connection, target: Target) -> Iterator[StoredVisible]:
+    """As ComparableSink says: states in the order of their keys, then rows without a state."""
+    clustering = [target.rows.c[column.stored] for column in target.layout.of_kind(ColumnKind.CLUSTERING)]
+    state, rows, static = target.state, target.rows, target.static
+    seen_row = rows.c[KEY].is_not(None)
+    joined = state.outerjoin(rows, sa.and_(rows.c[KEY] == state.c.key, rows.c[CLUSTERING] == state.c.clustering))
+    seen_static: sa.ColumnElement[bool] = sa.false()
+    if static is not None:
+        joined = joined.outerjoin(static, sa.and_(static.c[KEY] == state.c.key, state.c.clustering == STATIC))
+        seen_static = static.c[KEY].is_not(None)
+    named = sa.or_(state.c.clustering >= ROW, state.c.clustering == STATIC)
+    stored = (state.c.key, state.c.clustering, state.c.state, state.c.generation, state.c.stream_id)
+    query = sa.select(*stored, seen_row, seen_static, *clustering).select_from(joined).where(named)
+    query = query.order_by(state.c.key, state.c.clustering).limit(_CHUNK)
+    chunk = connection.execute(query).all()
+    while chunk:
+        for key, clustering_key, encoded, generation, stream_id, row_seen, static_seen, *values in chunk:
+            row_key = bytes(key), bytes(clustering_key)
+            visible = bool(static_seen if row_key[1] == STATIC else row_seen)
+            row_state = decode_stored(encoded, generation, stream_id).state
+            yield StoredVisible(row_key, row_state, visible, tuple(values))
+        further = sa.tuple_(state.c.key, state.c.clustering) > sa.tuple_(chunk[-1][0], chunk[-1][1])
+        chunk = connection.execute(query.where(further)).all()
+    yield from _without_state(connection, target, clustering)
+
+
+def _without_state(
+    connection: sa.Connection, target: Target, clustering: list[sa.Column[object]]
+) -> Iterator[StoredVisible]:
+    """Rows that somebody else has put there."""
+    state, rows, static = target.state, target.rows, target.static
+    with_state = sa.exists().where(state.c.key == rows.c[KEY], state.c.clustering == rows.c[CLUSTERING])
+    for key, clustering_key, *values in connection.execute(
+        sa.select(rows.c[KEY], rows.c[CLUSTERING], *clustering).where(~with_state)
+    ):
+        row_key: RowKey = bytes(key), bytes(clustering_key)
+        yield StoredVisible(row_key, None, True, tuple(values))
+    if static is not None:
+        with_state = sa.exists().where(state.c.key == static.c[KEY], state.c.clustering == STATIC)
+        for (key,) in connection.execute(sa.select(static.c[KEY]).where(~with_state)):
+            yield StoredVisible((bytes(key), STATIC), None, True, ())
+
+
+def read_progress(connection: sa.Connection, stream: str) -> SinkProgress | None:
+    """What is kept of a stream; None where nothing is."""
+    query = sa.select(STREAMS.c.batch, STREAMS.c.offsets).where(STREAMS.c.stream == stream)
+    row = connection.execute(query).one_or_none()
+    return None if row is None else SinkProgress(stream, row.batch, offsets_from_json(row.offsets))
+
+
+def write_progress(connection: sa.Connection, progress: SinkProgress) -> None:
+    """Keep it, in place of what was kept of this stream."""
+    row = (progress.stream, progress.batch, offsets_to_json(progress.offsets))
+    overwrite(connection, STREAMS, ("stream", "batch", "offsets"), [row])

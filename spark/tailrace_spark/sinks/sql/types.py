@@ -18,7 +18,7 @@ from sqlalchemy.types import UserDefinedType
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.errors import UnsupportedError
 from tailrace_spark.sinks.calendar import EPOCH_DAYS_MS, date_text, time_text, timestamp_text, year_of
-from tailrace_spark.sinks.state_store.dialects import DIALECTS, MYSQL, POSTGRESQL, SQLITE
+from tailrace_spark.sinks.state_store.tables import DIALECTS, MYSQL, POSTGRESQL, SQLITE
 
 ToSql = Callable[[Any], object]
 

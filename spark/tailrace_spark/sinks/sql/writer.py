@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
 import sqlalchemy as sa
+from sqlalchemy.exc import SQLAlchemyError
 
 from tailrace_common.secrets import shown_database
 from tailrace_schemas.topics import KafkaPartition
-from tailrace_spark.batch.coalesce import coalesced
-from tailrace_spark.batch.delivery import Piece, Summary
-from tailrace_spark.batch.gc_pause import gc_paused
-from tailrace_spark.batch.micro_batch import CommitMessage, MicroBatch
-from tailrace_spark.batch.prefetch import prefetched
-from tailrace_spark.merge.row_filter import RowFilters
+from tailrace_spark.batch.delivery import CommitMessage, MicroBatch, Piece, Summary
+from tailrace_spark.batch.pieces import coalesced, gc_paused, one_copy, prefetched
+from tailrace_spark.merge.condition import RowFilters
 from tailrace_spark.sinks.letters import LOGGED, Letters
-from tailrace_spark.sinks.one_copy import one_copy
 from tailrace_spark.sinks.sql.catalog import Catalog, OnDrop
-from tailrace_spark.sinks.sql.piece_merges import PieceMerges, TableWait
-from tailrace_spark.sinks.sql.table_merges import TableMerges
-from tailrace_spark.sinks.sql.transaction import transaction
-from tailrace_spark.sinks.state_store.engine import open_engine
+from tailrace_spark.sinks.sql.piece_merges import PieceMerges, TableMerges, TableWait
+from tailrace_spark.sinks.state_store.engine import failure, open_engine, remedy
 from tailrace_spark.sinks.state_store.fences import Fence, begin_partition
 from tailrace_spark.sinks.worker_cache import WorkerCache
 
@@ -115,3 +111,13 @@ class SqlWriter:
 
 
 _STORES: Final = WorkerCache(SqlStore)
+
+
+@contextmanager
+def transaction(engine: sa.Engine, location: str, otherwise: str) -> Iterator[sa.Connection]:
+    """`location` names the database without secrets, `otherwise` says what a failure comes to. Raises ServiceError."""
+    try:
+        with engine.begin() as connection:
+            yield connection
+    except SQLAlchemyError as error:
+        raise failure("sink", location, error, f"{remedy(error)}; {otherwise}") from error

@@ -12,7 +12,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.schema import CreateTable
 
 from tailrace_spark.sinks.state_store.binary_rows import END, HEAD, binary_rows, forms_of
-from tailrace_spark.sinks.state_store.dialects import MYSQL, MYSQL_TABLE, POSTGRESQL
+from tailrace_spark.sinks.state_store.tables import MYSQL, MYSQL_TABLE, POSTGRESQL
 
 Rows = Sequence[Sequence[object]]
 

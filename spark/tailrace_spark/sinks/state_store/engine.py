@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
+from secrets import token_hex
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -25,7 +27,7 @@ from tailrace_common.backoff import Waits, repeated
 from tailrace_common.secrets import redact
 from tailrace_common.unreachable import unreachable
 from tailrace_schemas.errors import ServiceError, SettingsError
-from tailrace_spark.sinks.state_store.dialects import MYSQL, POSTGRESQL, SQLITE
+from tailrace_spark.sinks.state_store.tables import MYSQL, POSTGRESQL, SQLITE
 from tailrace_spark.sinks.table_faults import is_of_table
 
 _BUSY_SECONDS: Final = 10
@@ -53,6 +55,18 @@ _VALUES: Final = (1264, 1292, 1366, 1367, 3140, 4025)
 # Of tables: too many columns or keys, names and keys that are too long, a form that the database does not make.
 _UNFIT: Final = ("0A", "42", "54", 1005, 1059, 1069, 1071, 1074, 1117, 1118, 1166, 1300)
 _UNFIT_WORDS: Final = ("too many columns", "too many terms", "string or blob too big", "row is too big")  # SQLite's
+_STEPS: Final = (
+    "CREATE TABLE {} (k INTEGER)",
+    "ALTER TABLE {} ADD COLUMN v INTEGER",
+    "CREATE INDEX {}_index ON {} (k)",
+    "CREATE VIEW {}_view AS SELECT k FROM {}",
+    "CREATE TEMPORARY TABLE {}_staged (k INTEGER)",
+    "INSERT INTO {} (k) VALUES (1)",
+    "UPDATE {} SET v = 2 WHERE k = 1",
+    "DELETE FROM {} WHERE k = 1",
+)
+_DROPS: Final = ("DROP VIEW IF EXISTS {}_view", "DROP TABLE IF EXISTS {}")
+_SAYS_POOLED: Final = "a pooler stands before it: no statement is prepared; pool_mode may be session or transaction"
 
 
 def open_engine(url: str, setting: str = "sink url") -> sa.Engine:
@@ -309,3 +323,31 @@ def _identity(file: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return status.st_dev, status.st_ino
+
+
+def try_out(engine: sa.Engine, subject: str, make: Callable[[sa.Connection], None]) -> str:
+    """As TrialSink says. `make` makes the tables of ours that are missing; `subject` names the database in errors.
+
+    MySQL commits each step, so `make` is left out there, and what else is made is dropped again. A file of SQLite is
+    whoever's may write it.
+    """
+    if engine.dialect.name == SQLITE:
+        return ""
+    try:
+        with engine.connect() as connection:  # and no commit
+            if engine.dialect.name != MYSQL:
+                make(connection)
+            _try_definitions(connection)
+            return _SAYS_POOLED if is_pooled(connection) else ""
+    except SQLAlchemyError as error:
+        raise ServiceError(f"{subject}: {said(error)}{remedy(error)}") from error
+
+
+def _try_definitions(connection: sa.Connection) -> None:
+    name, drops = f"tailrace_check_{token_hex(4)}", _DROPS if connection.dialect.name == MYSQL else ()
+    try:
+        for statement in (*drops, *_STEPS):
+            connection.exec_driver_sql(statement.replace("{}", name))
+    finally:
+        for statement in drops:
+            connection.exec_driver_sql(statement.replace("{}", name))

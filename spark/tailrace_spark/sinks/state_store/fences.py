@@ -31,9 +31,8 @@ from sqlalchemy.dialects import mysql, postgresql, sqlite
 from tailrace_common.sections.template import fit
 from tailrace_schemas.errors import FencedError, ServiceError
 from tailrace_schemas.topics import KafkaPartition
-from tailrace_spark.batch.micro_batch import MicroBatch
-from tailrace_spark.sinks.state_store.dialects import MYSQL, MYSQL_TABLE, POSTGRESQL
-from tailrace_spark.sinks.state_store.tables import CATALOG
+from tailrace_spark.batch.delivery import MicroBatch
+from tailrace_spark.sinks.state_store.tables import CATALOG, MYSQL, MYSQL_TABLE, POSTGRESQL
 
 _LONGEST_NAME: Final = 36
 _DEFINITION: Final = re.compile(r"\s*(ALTER|CREATE(?!\s+TEMPORARY)|DROP|GRANT|RENAME|REVOKE|TRUNCATE)\b", re.IGNORECASE)

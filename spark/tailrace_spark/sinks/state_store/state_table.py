@@ -1,4 +1,4 @@
-"""The state table: the states of rows and of partitions, read and written in chunks.
+"""The state table: states of rows and partitions in chunks, truncations, and what is forgotten.
 
 `clustering` starts with one of four bytes. So the states of a whole partition sort before its rows, and a range of rows
 is a BETWEEN. 00: the partition's deletion; 01: the static row. 02 and a range's start: that range's deletion. 03 and
@@ -10,19 +10,47 @@ the order-preserving clustering bytes: a row.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from types import MappingProxyType
 from typing import Final, TypeVar
+from uuid import UUID
 
 import sqlalchemy as sa
 
-from tailrace_spark.merge.partition_head import HeadRow, PartitionHead, deletion_row, deletion_rows, head_of
-from tailrace_spark.merge.state_keys import ROW, STATIC
-from tailrace_spark.merge.stored_row import EncodedState, RowKey, StateTableRow, StoredState, decode_stored, state_row
+from tailrace_spark.batch.delivery import Delivered
+from tailrace_spark.merge.batch_changes import TruncatedBatch, truncate_batch
+from tailrace_spark.merge.stored_row import (
+    ROW,
+    STATIC,
+    EncodedState,
+    HeadRow,
+    PartitionHead,
+    RowKey,
+    StateTableRow,
+    StoredState,
+    decode_stored,
+    deletion_row,
+    deletion_rows,
+    head_of,
+    purge_stored,
+    state_row,
+)
+from tailrace_spark.rowstate.codec import decode_truncations, encode_truncations
 from tailrace_spark.rowstate.deletions import PartitionState
 from tailrace_spark.rowstate.row import RowState
+from tailrace_spark.rowstate.truncation import TruncationState
 from tailrace_spark.sinks.state_store.bulk import TEMPORARY, fetch, overwrite, stage
-from tailrace_spark.sinks.state_store.dialects import CLUSTERING_BYTES, KEY_BYTES, MYSQL, POSTGRESQL, bytes_literal
+from tailrace_spark.sinks.state_store.tables import (
+    CATALOG,
+    CLUSTERING_BYTES,
+    KEY_BYTES,
+    MYSQL,
+    MYSQL_TABLE,
+    POSTGRESQL,
+    STATE_BYTES,
+    bytes_literal,
+)
 
 # Rows of one read or write of an area.
 CHUNK: Final = 500
@@ -52,6 +80,22 @@ _BY_KEYS: Final = (
 )
 
 Item = TypeVar("Item")
+TRUNCATIONS: Final = sa.Table(
+    "tailrace_truncations",
+    CATALOG,
+    sa.Column("table_id", sa.Text().with_variant(sa.String(36), MYSQL), primary_key=True),
+    sa.Column("state", STATE_BYTES, nullable=False),
+    **MYSQL_TABLE,
+)
+_MICROS: Final = 1_000_000
+
+PURGES: Final = sa.Table(
+    "tailrace_purges",
+    CATALOG,
+    sa.Column("table_id", sa.Text().with_variant(sa.String(36), MYSQL), primary_key=True),
+    sa.Column("purged_to", sa.BigInteger, nullable=False),
+    **MYSQL_TABLE,
+)
 
 
 class StateTable:
@@ -216,3 +260,89 @@ Purgeable = tuple[RowKey, int, EncodedState]
 
 def _by_key(item: tuple[RowKey, RowState]) -> RowKey:
     return item[0]
+
+
+@dataclass(slots=True)
+class Truncations:
+    """Those of one table id; `ring_delay` in seconds."""
+
+    table_id: UUID
+    ring_delay: float
+    known: TruncationState = field(default_factory=TruncationState)
+
+    def take(self, changes: Sequence[Delivered]) -> TruncatedBatch:
+        """What truncations leave of a batch's changes; nothing is stored of them yet."""
+        return truncate_batch(self.known, changes, self.ring_delay)
+
+    def store(self, connection: sa.Connection, truncations: TruncationState) -> None:
+        """Store what a batch brought, in the transaction that erases what it erases."""
+        if truncations != self.known:
+            row = (str(self.table_id), encode_truncations(truncations))
+            overwrite(connection, TRUNCATIONS, ("table_id", "state"), [row])
+            self.known = truncations
+
+    def load(self, connection: sa.Connection) -> None:
+        """Read what is kept of this table."""
+        query = sa.select(TRUNCATIONS.c.state).where(TRUNCATIONS.c.table_id == str(self.table_id))
+        row = connection.execute(query).one_or_none()
+        self.known = TruncationState() if row is None else decode_truncations(row.state)
+
+
+def load_all(connection: sa.Connection, ring_delay: float) -> dict[UUID, Truncations]:
+    """What is kept of all tables of which something is."""
+    rows = connection.execute(sa.select(TRUNCATIONS)).all()
+    ids = [UUID(row.table_id) for row in rows]
+    states = [decode_truncations(row.state) for row in rows]
+    return {table_id: Truncations(table_id, ring_delay, state) for table_id, state in zip(ids, states, strict=True)}
+
+
+class Purges:
+    """The largest write time, in microseconds, of what was purged of each table (docs/contracts.md section 6)."""
+
+    def __init__(self) -> None:
+        self._known: dict[UUID, int] | None = None
+
+    def forget(self) -> None:
+        """Read it again when it is next needed."""
+        self._known = None
+
+    def note(self, connection: sa.Connection, table_id: UUID, written: int) -> None:
+        """Something of this write time was purged."""
+        purged_to = self._read(connection)
+        if written > purged_to.get(table_id, written - 1):
+            purged_to[table_id] = written
+            overwrite(connection, PURGES, ("table_id", "purged_to"), [(str(table_id), written)])
+
+    def reset(self, connection: sa.Connection, table_id: UUID) -> None:
+        """All of the table was truncated: what was purged of it would hold nothing back that comes now."""
+        if self._read(connection).pop(table_id, None) is not None:
+            connection.execute(PURGES.delete().where(PURGES.c.table_id == str(table_id)))
+
+    def purged_to(self, connection: sa.Connection, table_id: UUID) -> int | None:
+        """The largest write time of what was purged of a table; None where nothing was."""
+        return self._read(connection).get(table_id)
+
+    def _read(self, connection: sa.Connection) -> dict[UUID, int]:
+        if self._known is None:
+            rows = connection.execute(sa.select(PURGES.c.table_id, PURGES.c.purged_to))
+            self._known = {UUID(table_id): purged_to for table_id, purged_to in rows}
+        return self._known
+
+
+def forget(
+    state: StateTable, connection: sa.Connection, until: int, now: int, limit: int
+) -> list[tuple[RowKey, int | None]]:
+    """Take out of a state what only deletes, or has expired, and was written and came by `until`; of so many rows.
+
+    Both times in seconds. What is shown stays. Gives the row keys, and for each the largest
+    write time that went, in microseconds. What is as old must not be merged any more.
+    """
+    states: dict[RowKey, RowState] = {}
+    arrived: dict[RowKey, int] = {}
+    purged: list[tuple[RowKey, int | None]] = []
+    for row_key, since, stored in state.purgeable(connection, until, limit):
+        remaining, written = purge_stored(row_key[1], stored, until * _MICROS)
+        states[row_key], arrived[row_key] = remaining, since
+        purged.append((row_key, written))
+    state.write(connection, states, now, arrived)
+    return purged

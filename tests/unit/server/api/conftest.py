@@ -11,9 +11,8 @@ import pytest
 
 from tailrace.local.ports import free_port
 from tailrace_common.sections.server import ServerSettings
-from tailrace_server.api.access import Access
+from tailrace_server.api.access import Access, RateLimit
 from tailrace_server.api.app import application
-from tailrace_server.api.limits import RateLimit
 from tailrace_server.api.listening import listening
 from tailrace_server.meta.database import MetaDatabase
 from tailrace_server.meta.keys import ApiKeys, Role

@@ -16,8 +16,7 @@ from tailrace_server.meta.database import MetaDatabase
 from tailrace_server.meta.leases import Leases
 from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_server.model import transitions
-from tailrace_server.model.delivery import Delivery, News
-from tailrace_server.model.progress import PartitionProgress
+from tailrace_server.model.delivery import Delivery, News, PartitionProgress
 from tailrace_server.operations.answers import Answer, Kept, answer_of
 from tailrace_server.operations.operations import DirectOperations
 from tests.unit.server.api.conftest import Served

@@ -12,8 +12,7 @@ import pytest
 
 from tailrace_common.sections.server import OidcSettings
 from tailrace_server.meta.keys import Role
-from tailrace_server.oidc.discovery import Discovery
-from tailrace_server.oidc.keys import IssuerKeys
+from tailrace_server.oidc.discovery import Discovery, IssuerKeys
 from tailrace_server.oidc.tokens import Tokens
 from tailrace_server.operations.remote import RemoteOperations
 from tests.unit.server.api.bodies import BODY, ONE

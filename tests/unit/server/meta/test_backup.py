@@ -15,9 +15,8 @@ from tailrace_server.meta.keys import ApiKeys, Role
 from tailrace_server.meta.leases import Leases
 from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_server.model import transitions
-from tailrace_server.model.errors import ConflictError, LostLeaseError
-from tailrace_server.model.progress import PartitionProgress
-from tailrace_server.model.subscription import Shape, Start
+from tailrace_server.model.delivery import PartitionProgress
+from tailrace_server.model.subscription import ConflictError, LostLeaseError, Shape, Start
 from tests.unit.server.requests import CLUSTER, request
 
 WHO = "an operator"

@@ -11,8 +11,8 @@ import pytest
 from tailrace_server.meta.database import MetaDatabase
 from tailrace_server.meta.leases import Claim, Leases
 from tailrace_server.meta.subscriptions import Subscriptions
-from tailrace_server.model.errors import LostLeaseError
-from tailrace_server.model.progress import PartitionProgress
+from tailrace_server.model.delivery import PartitionProgress
+from tailrace_server.model.subscription import LostLeaseError
 from tests.unit.server.requests import CLUSTER, request
 
 WORKERS = 6

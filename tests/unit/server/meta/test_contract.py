@@ -13,16 +13,23 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
 from tailrace_schemas.errors import SettingsError
-from tailrace_server.meta.clock import now
-from tailrace_server.meta.database import MetaDatabase
+from tailrace_server.meta.database import MetaDatabase, now
 from tailrace_server.meta.keys import ApiKeys, Role
 from tailrace_server.meta.leases import Leases
 from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_server.meta.tables import metadata, subscribe
 from tailrace_server.model import transitions
-from tailrace_server.model.errors import ConflictError, LostLeaseError, UnknownSubscriptionError
-from tailrace_server.model.progress import PartitionProgress
-from tailrace_server.model.subscription import Shape, Start, State, Subscription, Topics
+from tailrace_server.model.delivery import PartitionProgress
+from tailrace_server.model.subscription import (
+    ConflictError,
+    LostLeaseError,
+    Shape,
+    Start,
+    State,
+    Subscription,
+    Topics,
+    UnknownSubscriptionError,
+)
 from tailrace_spark.source.readings import EVERY
 from tests.unit.server.requests import CLUSTER, request
 

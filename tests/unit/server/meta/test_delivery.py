@@ -10,10 +10,8 @@ import pytest
 from tailrace_server.meta.leases import Leases
 from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_server.model import transitions
-from tailrace_server.model.delivery import Delivery, News
-from tailrace_server.model.errors import LostLeaseError
-from tailrace_server.model.progress import PartitionProgress
-from tailrace_server.model.subscription import Start
+from tailrace_server.model.delivery import Delivery, News, PartitionProgress
+from tailrace_server.model.subscription import LostLeaseError, Start
 from tests.unit.server.requests import request
 
 WHO = "an operator"

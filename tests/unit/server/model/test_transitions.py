@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace_server.model import transitions
-from tailrace_server.model.errors import ConflictError
 from tailrace_server.model.subscription import (
     INITIAL,
     ONLY,
     SNAPSHOT,
+    ConflictError,
     Shape,
     Sink,
     Start,

@@ -6,10 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace_server.model.errors import RefusedRequestError
-from tailrace_server.model.progress import PartitionProgress, total_behind
-from tailrace_server.model.sharing import fair_share
-from tailrace_server.model.subscription import Start, TableName, require_name
+from tailrace_server.model.delivery import PartitionProgress, fair_share, total_behind
+from tailrace_server.model.subscription import RefusedRequestError, Start, TableName, require_name
 
 
 @pytest.mark.parametrize(

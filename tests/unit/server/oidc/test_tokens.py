@@ -14,9 +14,9 @@ from tailrace_common.sections.server import OidcSettings
 from tailrace_common.settings import settings_from
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_server.meta.keys import Caller, Role
-from tailrace_server.oidc import discovery, keys
-from tailrace_server.oidc.discovery import Discovery
-from tailrace_server.oidc.keys import AGAIN_SECONDS, STALE_SECONDS, IssuerKeys
+from tailrace_server.oidc import discovery
+from tailrace_server.oidc import discovery as keys
+from tailrace_server.oidc.discovery import AGAIN_SECONDS, STALE_SECONDS, Discovery, IssuerKeys
 from tailrace_server.oidc.tokens import RefusedTokenError, Tokens
 from tests.unit.server.oidc.issuer import AUDIENCE, NOW, Issuer, b64, elliptic, issuing, parts, public_jwk, public_pem
 

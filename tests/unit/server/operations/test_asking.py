@@ -9,10 +9,8 @@ import pytest
 from tailrace_common.sections.sink import SinkSettings
 from tailrace_common.settings.sinks import SINK_TYPES
 from tailrace_schemas.errors import SettingsError
-from tailrace_server.model.errors import RefusedRequestError
-from tailrace_server.model.subscription import Shape, Sink, TableName
-from tailrace_server.operations.asking import Asked, checked, targets
-from tailrace_server.operations.sections import section_of
+from tailrace_server.model.subscription import RefusedRequestError, Shape, Sink, TableName
+from tailrace_server.operations.asking import Asked, checked, section_of, targets
 from tests.unit.server.requests import SECRET, TARGETS, settings
 
 TABLE = TableName.parse("tailrace", "shop.orders")

@@ -14,8 +14,7 @@ from tailrace_common.cli.checks import Check
 from tailrace_common.kafka import client
 from tailrace_common.settings import Settings
 from tailrace_server.meta.subscriptions import Subscriptions
-from tailrace_server.model.errors import RefusedRequestError
-from tailrace_server.model.subscription import Request, Shape
+from tailrace_server.model.subscription import RefusedRequestError, Request, Shape
 from tailrace_server.operations.asking import Asked
 from tailrace_server.operations.checks import (
     columns_checked,

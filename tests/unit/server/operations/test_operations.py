@@ -13,13 +13,13 @@ from tailrace_server.meta.database import MetaDatabase
 from tailrace_server.meta.leases import Leases
 from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_server.meta.tables import snapshot_progress
-from tailrace_server.model.errors import (
+from tailrace_server.model.delivery import PartitionProgress
+from tailrace_server.model.subscription import (
     ConflictError,
     LostLeaseError,
     RefusedRequestError,
     UnknownSubscriptionError,
 )
-from tailrace_server.model.progress import PartitionProgress
 from tailrace_server.operations.asking import Asked
 from tailrace_server.operations.operations import Alteration, DirectOperations
 from tailrace_spark.snapshot.progress import Snapshots, TableSnapshot

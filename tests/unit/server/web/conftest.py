@@ -17,20 +17,18 @@ from starlette.routing import Mount
 
 from tailrace.local.ports import free_port
 from tailrace_common.settings import Settings, settings_from
-from tailrace_server.api.access import Access
+from tailrace_server.api.access import Access, RateLimit
 from tailrace_server.api.app import application
-from tailrace_server.api.limits import RateLimit
 from tailrace_server.api.listening import listening
 from tailrace_server.meta.database import MetaDatabase
 from tailrace_server.meta.keys import ApiKeys, Role
 from tailrace_server.meta.subscriptions import Subscriptions
-from tailrace_server.oidc.discovery import Discovery
-from tailrace_server.oidc.keys import IssuerKeys
+from tailrace_server.oidc.discovery import Discovery, IssuerKeys
 from tailrace_server.oidc.sign_in import SignIn
 from tailrace_server.oidc.tokens import Tokens
 from tailrace_server.operations.operations import DirectOperations
+from tailrace_server.web.access import Site, site_of
 from tailrace_server.web.app import install
-from tailrace_server.web.site import Site, site_of
 from tests.unit.server.requests import TARGETS
 
 MOST_BYTES = 20_000

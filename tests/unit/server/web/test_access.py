@@ -14,7 +14,7 @@ from tailrace_server.meta.sessions import SECONDS
 from tailrace_server.meta.tables import session
 from tailrace_server.operations.asking import Asked
 from tailrace_server.web.access import COOKIE
-from tailrace_server.web.guard import POLICY
+from tailrace_server.web.app import POLICY
 from tests.unit.server.requests import SECRET
 from tests.unit.server.web.conftest import MOST_BYTES, Browser, NewBrowser, Served, serving
 

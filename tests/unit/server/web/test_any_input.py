@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace_server.meta.keys import Role
-from tailrace_server.model.errors import ConflictError
+from tailrace_server.model.subscription import ConflictError
 from tailrace_server.operations.asking import Asked
 from tests.properties import examples
 from tests.unit.server.web.conftest import Browser, Served, routes_of, serving

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tailrace_server.meta.keys import Role
 from tailrace_server.operations.asking import Asked
-from tailrace_server.web.fields import pairs_of
+from tailrace_server.web.editing import pairs_of
 from tests.unit.server.requests import SECRET, TARGETS
 from tests.unit.server.web.conftest import NewBrowser, Served
 

@@ -12,10 +12,10 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.position import Position
 from tailrace_schemas.progress import Progress
 from tailrace_schemas.ring import Node
-from tailrace_server.api.shared import Shared
+from tailrace_server.api.metrics import Shared
 from tailrace_server.meta.keys import Role
 from tailrace_server.operations.asking import Asked
-from tailrace_server.web.hosts import hosts_of
+from tailrace_server.web.looking import hosts_of
 from tests.support.waiting import until
 from tests.unit.server.web.conftest import NewBrowser, Served
 

@@ -18,7 +18,7 @@ from tailrace_server.meta.keys import Role
 from tailrace_server.oidc.sign_in import FLOW_SECONDS, challenge
 from tailrace_server.operations.asking import Asked
 from tailrace_server.web.access import COOKIE
-from tailrace_server.web.issuer import FLOW_COOKIE
+from tailrace_server.web.app import FLOW_COOKIE
 from tests.unit.server.oidc.issuer import NOW, parts
 from tests.unit.server.oidc.provider import CLIENT, CLIENT_SECRET, ONE, SESSION, Provider, oidc, providing
 from tests.unit.server.web.conftest import Browser, NewBrowser, Served, serving

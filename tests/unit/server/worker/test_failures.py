@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from tailrace_common.settings import settings_from
+from tailrace_common.topics import Unpublished, why_unpublished
 from tailrace_common.unreachable import problem_and_remedy, unreachable
-from tailrace_server.worker.failures import Failure, ended, uncopied, waiting
+from tailrace_schemas.errors import ServiceError
+from tailrace_server.worker.failures import Failure, UnpublishedWatch, asked_of_cassandra, ended, uncopied, waiting
 from tailrace_spark.job.progress import Trouble
 from tests.unit.server.requests import subscription
 
 SINK = Trouble("sink", "connection refused", "", 0.0)
 SILENCE = "Kafka: asking where partitions end: timed out"
+NO_CDC = Unpublished("shop.plain has no cdc", "ALTER TABLE shop.plain WITH cdc = true")
+TABLES = {"shop.plain": False, "shop.other": False, "shop.orders": True, "old.plain": False}
 
 
 def test_a_kafka_that_hangs_is_a_failure_with_a_reason() -> None:
@@ -44,3 +54,90 @@ def test_what_the_error_knows_comes_before_the_general_words() -> None:
     failure = ended(subscription(), error)
     assert failure.reason == problem
     assert failure.action.startswith(f"{remedy} The worker must reach it. `tailrace resume ")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "reason", "action"),
+    [
+        ("shop.plain", NO_CDC.reason, NO_CDC.action),
+        ("shop.plane", "there is no such table: shop.plane", "did you mean shop.plain?"),
+        ("x.*", "there is no such table: x.*", "make it WITH cdc = true, or correct the name"),
+        ("*.plain", "old.plain, shop.plain have no cdc",
+         "ALTER TABLE old.plain WITH cdc = true; ALTER TABLE shop.plain WITH cdc = true"),
+        ("shop.*", "no agent has published anything of shop.orders yet",
+         "start an agent beside each node; `tailrace check` there says whether tables.include selects the table"),
+    ],
+)  # fmt: skip
+def test_the_reason_is_what_cassandra_has(pattern: str, reason: str, action: str) -> None:
+    assert why_unpublished(pattern, TABLES) == Unpublished(reason, action)
+
+
+def test_of_many_tables_a_few_are_named() -> None:
+    why = why_unpublished("shop.*", {f"shop.t{number}": False for number in range(9)})
+    assert why.reason == "shop.t0, shop.t1, shop.t2 and 6 more have no cdc"
+    assert why.action.count("ALTER TABLE") == 3
+
+
+def test_it_is_said_while_there_is_no_topic() -> None:
+    stop = threading.Event()
+    watch = UnpublishedWatch(lambda: False, lambda: NO_CDC, stop)
+    stop.set()
+    watch.wait(60)
+    assert watch.why == NO_CDC
+
+
+def test_a_kafka_that_does_not_answer_is_said() -> None:
+    def published() -> bool:
+        raise ServiceError("timed out")
+
+    stop = threading.Event()
+    watch = UnpublishedWatch(published, lambda: NO_CDC, stop)
+    stop.set()
+    watch.wait(60)
+    assert watch.why == Unpublished("Kafka does not answer: timed out", "start Kafka, or correct its address")
+
+
+def test_with_a_topic_nothing_is_said_and_nothing_asked() -> None:
+    asked: list[Unpublished] = []
+
+    def ask() -> Unpublished:
+        asked.append(NO_CDC)
+        return NO_CDC
+
+    watch = UnpublishedWatch(lambda: True, ask, threading.Event())
+    watch.wait(60)
+    assert (watch.why, asked) == (None, [])
+
+
+def test_it_looks_again_until_there_is_one_whatever_kafka_does() -> None:
+    class Passing(threading.Event):
+        """No time passes."""
+
+        def wait(self, timeout: float | None = None) -> bool:
+            assert timeout
+            return False
+
+    answers: Iterator[bool | ServiceError] = iter([False, ServiceError("Kafka does not answer"), False, True])
+    seen: list[Unpublished | None] = []
+
+    def published() -> bool:
+        answer = next(answers)
+        if isinstance(answer, ServiceError):
+            raise answer
+        return answer
+
+    def ask() -> Unpublished:
+        seen.append(NO_CDC)
+        return NO_CDC
+
+    watch = UnpublishedWatch(published, ask, Passing())
+    watch.wait(60)
+    assert (watch.why, seen) == (None, [NO_CDC, NO_CDC])
+
+
+@pytest.mark.slow
+def test_a_cassandra_that_does_not_answer_is_said_and_the_statement_too() -> None:
+    settings = settings_from({"cluster": {"contact_points": ["127.0.0.1"], "port": 1}}, "the test")
+    why = asked_of_cassandra(settings, "shop.plain")
+    assert "nothing of shop.plain is published yet, and why cannot be asked" in why.reason
+    assert "ALTER TABLE shop.plain WITH cdc = true" in why.action

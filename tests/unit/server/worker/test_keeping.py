@@ -7,17 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_server.meta.database import MetaDatabase
 from tailrace_server.meta.leases import Leases
 from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_server.model.delivery import Delivery
-from tailrace_server.model.subscription import Topics
-from tailrace_server.worker.keeping import Keeper
+from tailrace_server.model.subscription import LostLeaseError, Topics
+from tailrace_server.worker.keeping import Keeper, MetaNotes
+from tailrace_spark.snapshot.progress import Snapshots, State, TableSnapshot
+from tailrace_spark.snapshot.ranges import TokenRange
 from tests.unit.server.requests import CLUSTER, request
 
 A = ("t", 0)
+TABLE = TableSnapshot(id="x", table="shop.orders", asked=0).begun("t", 1.0, {"topic": {"0": 5}}, 7)
+READING = TABLE.planned([(TokenRange(-9, 0),)]).written(10, 100, 2.0, 32).planned([(TokenRange(0, 9),)])
 
 
 class Site:
@@ -106,3 +110,43 @@ def test_a_kafka_that_hangs_is_said_and_no_more_once_it_answers(site: Site) -> N
     site.answers = True
     site.keeper.refresh()
     assert said(site) is None
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[MetaDatabase]:
+    with MetaDatabase(f"sqlite:///{tmp_path / 'meta.db'}") as database:
+        database.prepare()
+        Subscriptions(database).subscribe(request(), "test")
+        yield database
+
+
+@pytest.mark.promise("subscription.snapshot")
+def test_the_next_worker_has_the_ranges_of_the_last_one(database: MetaDatabase) -> None:
+    first, second = (Leases(database, CLUSTER, name, 60) for name in ("first", "second"))
+    [claim] = first.claim(1)
+    notes, value = MetaNotes(first, claim), Snapshots(initial=True, tables=(READING,), sequence=4)
+    assert notes.read() == Snapshots()
+    notes.write(value)
+    first.release(claim)
+    [taken] = second.claim(1)
+    assert MetaNotes(second, taken).read() == value
+    with pytest.raises(LostLeaseError):
+        notes.write(value)
+    assert notes.requested() == []
+
+
+def test_what_a_later_version_wrote_is_refused_with_what_to_do(database: MetaDatabase) -> None:
+    leases = Leases(database, CLUSTER, "w", 60)
+    [claim] = leases.claim(1)
+    leases.save_snapshots(claim, '{"version": 99}')
+    with pytest.raises(SettingsError, match=r"shop.orders/warehouse: .*version 99.*reset shop.orders/warehouse --snap"):
+        MetaNotes(leases, claim).read()
+
+
+def test_tables_that_could_not_be_read_are_named(database: MetaDatabase) -> None:
+    leases = Leases(database, CLUSTER, "w", 60)
+    [claim] = leases.claim(1)
+    notes = MetaNotes(leases, claim)
+    refused = TABLE.over(State.REFUSED, 2.0, "it has counters")
+    notes.write(Snapshots(initial=True, tables=(TABLE.over(State.DONE, 2.0), refused)))
+    assert notes.complaint == "shop.orders: it has counters"

@@ -10,7 +10,7 @@ from tailrace_common.settings import Settings
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_server.worker import run
-from tailrace_server.worker.ends import SharedEnds
+from tailrace_server.worker.keeping import SharedEnds
 from tailrace_server.worker.readings import new_checkpoint, reading_key
 
 A, B = ("topic", 0), ("topic", 1)

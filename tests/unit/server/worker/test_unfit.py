@@ -12,7 +12,7 @@ from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.masks import Masks, Rule
 from tailrace_schemas.table import Table
-from tailrace_server.worker.unfit import Unfit, unfit_tables
+from tailrace_server.worker.failures import Unfit, unfit_tables
 from tailrace_spark.shaping import Shape
 from tailrace_spark.sinks.http.settings import HttpSinkSettings
 from tests.unit.tables import table

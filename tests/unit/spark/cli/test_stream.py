@@ -9,9 +9,8 @@ import pytest
 
 from tailrace_schemas.errors import FencedError, ServiceError, SettingsError
 from tailrace_spark.cli.stream import stream
-from tailrace_spark.job.checkpoint import Job, require_own
+from tailrace_spark.job.checkpoint import Job, lock_checkpoint, require_own
 from tailrace_spark.job.checkpoint_files import LocalFiles
-from tailrace_spark.job.checkpoint_lock import lock_checkpoint
 
 
 @pytest.mark.parametrize("once", [False, True])

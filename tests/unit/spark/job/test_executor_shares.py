@@ -9,11 +9,10 @@ import pytest
 from pyspark.errors import PythonException
 
 from tailrace_schemas.avro import SchemaEntry
-from tailrace_spark.batch.micro_batch import partition_counts
+from tailrace_spark.batch.delivery import partition_counts
+from tailrace_spark.job.checkpoint import decode_note
 from tailrace_spark.job.checkpoint_files import MemoryFiles
-from tailrace_spark.job.executor_shares import ExecutorShares, stream_id
-from tailrace_spark.job.notes import decode_note
-from tailrace_spark.job.runner import MissingPackagesError
+from tailrace_spark.job.runner import ExecutorShares, MissingPackagesError, stream_id
 from tailrace_spark.tasks.job import TaskRunner
 from tests.unit.spark.sinks.planned import PlannedWriter
 from tests.unit.tables import table

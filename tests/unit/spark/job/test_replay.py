@@ -16,8 +16,8 @@ from tailrace_schemas.avro import Encoder, SchemaEntry
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId
 from tailrace_spark.job.replay import Fetch, ReplayCounts, records_of, remove_letters, replay_letters
+from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.sinks.sql.sink import SqlSink
-from tailrace_spark.sinks.writing import write_here
 from tailrace_spark.source.decode import pieces
 from tests.support.letters import MemoryLetters
 from tests.unit.spark.cassandra import Log

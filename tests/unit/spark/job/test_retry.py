@@ -9,7 +9,7 @@ import pytest
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.job.endings import StoppedError
 from tailrace_spark.job.metrics import StreamMetrics
-from tailrace_spark.job.query_status import PROCESSING
+from tailrace_spark.job.progress import PROCESSING
 from tailrace_spark.job.retry import Blockage, Retry
 
 

@@ -11,9 +11,8 @@ from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.errors import FencedError, ServiceError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import KafkaPartition
-from tailrace_spark.batch.delivery import Summary
-from tailrace_spark.batch.micro_batch import CommitMessage, MicroBatch
-from tailrace_spark.job.execution import ExecutionChoice
+from tailrace_spark.batch.delivery import CommitMessage, MicroBatch, Summary
+from tailrace_spark.job.progress import ExecutionChoice
 from tailrace_spark.job.runner import Done, MissingPackagesError, Runner, write_shares
 from tailrace_spark.sinks.protocol import DataWriter, HereOnlyError
 from tailrace_spark.tasks.outcome import Failed, HereOnly, Outcome, RecordCounts, Written

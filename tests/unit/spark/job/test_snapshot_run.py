@@ -18,8 +18,8 @@ from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.job.metrics import StreamMetrics
 from tailrace_spark.job.progress import Target
-from tailrace_spark.job.snapshot_reading import ReadRound
 from tailrace_spark.job.snapshot_run import SnapshotRun
+from tailrace_spark.job.snapshot_writing import ReadRound
 from tailrace_spark.snapshot.progress import Snapshots, State
 from tailrace_spark.snapshot.ranges import Estimates, Limits, TokenRange
 from tailrace_spark.snapshot.reading import UnreadableError

@@ -10,7 +10,7 @@ import pytest
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.job.metrics import StreamMetrics
-from tailrace_spark.job.sweeper import Sweeper
+from tailrace_spark.job.upkeep import Sweeper
 from tailrace_spark.sinks.protocol import Capabilities
 from tests.support.here_sink import HereSink
 

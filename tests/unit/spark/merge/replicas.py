@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tailrace_schemas.change import Change
 from tailrace_schemas.position import Position
 from tailrace_spark.batch.delivery import Delivered
-from tailrace_spark.merge.truncation import truncate_batch
+from tailrace_spark.merge.batch_changes import truncate_batch
 from tailrace_spark.rowstate.partition import Partition
 from tailrace_spark.rowstate.truncation import EVERYTHING, TruncationState
 from tests.unit.spark.cassandra import Log, truncate, with_source

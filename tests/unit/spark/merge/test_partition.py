@@ -10,9 +10,7 @@ from tailrace_schemas.change import Change
 from tailrace_spark.batch.delivery import Delivered, RecordId
 from tailrace_spark.merge.batch_changes import BatchChanges, gather
 from tailrace_spark.merge.partition import MergeResult, PartitionMerge, StoredPartition, StoredRow
-from tailrace_spark.merge.partition_head import head_of
-from tailrace_spark.merge.state_keys import ROW, STATIC
-from tailrace_spark.merge.stored_row import StateTableRow
+from tailrace_spark.merge.stored_row import ROW, STATIC, StateTableRow, head_of
 from tailrace_spark.sinks.opensearch.documents import Document, Documents
 from tests.unit.spark.cassandra import Log
 from tests.unit.tables import table

@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace_schemas.change import Change, Deletion
-from tailrace_spark.rowstate.images import Image, Images, Values
 from tailrace_spark.rowstate.partition import Clustering, Partition
-from tailrace_spark.rowstate.visible import VisibleColumns
+from tailrace_spark.rowstate.visible import Image, Images, Values, VisibleColumns
 from tests.properties import examples
 from tests.unit.spark.cassandra import Log, clustering_of
 from tests.unit.spark.changes import OF_ANY_BYTES, deletions, partition_changes

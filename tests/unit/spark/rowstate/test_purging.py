@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tailrace_schemas.change import Change, Deletion, Marker
 from tailrace_schemas.streams import Assignment
 from tailrace_spark.rowstate.cells import CellState
-from tailrace_spark.rowstate.purging import deletes_from, purge
+from tailrace_spark.rowstate.partition import deletes_from, purge
 from tailrace_spark.rowstate.row import ColumnState, RowState, merge, state_of
 from tailrace_spark.rowstate.visible import visible
 from tests.unit.spark.changes import OF_ANY_BYTES, row_changes

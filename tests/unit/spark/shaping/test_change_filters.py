@@ -25,10 +25,10 @@ from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.shaping import Filters, shape_of, split_conditions
-from tailrace_spark.shaping.change_predicate import known_key_columns
+from tailrace_spark.shaping.change_filters import known_key_columns
+from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.sinks.registry import open_sink
 from tailrace_spark.sinks.sql.sink import SqlSink
-from tailrace_spark.sinks.writing import write_here
 from tests.properties import examples
 from tests.support.shop import one_change
 from tests.unit.spark.cassandra import Log

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.table import Table
-from tailrace_spark.merge.row_filter import RowPredicate, filter_of
+from tailrace_spark.merge.condition import RowPredicate, filter_of
 from tailrace_spark.shaping.conditions import LONGEST, split_conditions
 from tests.unit.tables import table
 

@@ -23,9 +23,8 @@ from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId, Summary
 from tailrace_spark.rowstate.partition import Partition
-from tailrace_spark.sinks.protocol import Sink
+from tailrace_spark.sinks.protocol import AGAIN, Sink, write_here
 from tailrace_spark.sinks.sql.sink import SqlSink
-from tailrace_spark.sinks.writing import AGAIN, write_here
 from tailrace_spark.source.readings import EVERY, of_readings
 from tests.held import Record, hold
 from tests.properties import examples

@@ -17,9 +17,8 @@ from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import partition as partition_of
 from tailrace_schemas.tokens import token
 from tailrace_schemas.topics import KafkaPartition
-from tailrace_spark.batch.delivery import Delivered, Piece, Summary
-from tailrace_spark.batch.micro_batch import CommitMessage, MicroBatch
-from tailrace_spark.job.execution import ExecutionChoice
+from tailrace_spark.batch.delivery import CommitMessage, Delivered, MicroBatch, Piece, Summary
+from tailrace_spark.job.progress import ExecutionChoice
 from tailrace_spark.job.runner import Runner
 from tailrace_spark.sinks.protocol import (
     BatchWrite,
@@ -31,9 +30,9 @@ from tailrace_spark.sinks.protocol import (
     SweepingSink,
     nothing_needed,
 )
-from tailrace_spark.tasks.attempt import Untruncated
-from tailrace_spark.tasks.attempt import attempt as attempt_at
 from tailrace_spark.tasks.outcome import COLUMN, Outcome, RecordCounts, outcomes_of, row_of
+from tailrace_spark.tasks.partition_writer import Untruncated
+from tailrace_spark.tasks.partition_writer import attempt as attempt_at
 from tests.support.here_sink import HereSink
 
 PARTITIONS = 3

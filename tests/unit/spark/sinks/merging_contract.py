@@ -26,8 +26,7 @@ from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId, Summary
 from tailrace_spark.rowstate.partition import Partition
 from tailrace_spark.rowstate.visible import VisibleColumns
-from tailrace_spark.sinks.protocol import SweepingSink
-from tailrace_spark.sinks.writing import write_here
+from tailrace_spark.sinks.protocol import SweepingSink, write_here
 from tests.held import Record, hold
 from tests.properties import examples
 from tests.support.letters import MemoryLetters

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_common.settings import load_settings
+from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.sinks.registry import open_sink
-from tailrace_spark.sinks.writing import write_here
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, Topic
 

@@ -8,8 +8,7 @@ from functools import partial
 
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import KafkaPartition
-from tailrace_spark.batch.delivery import Piece, Summary
-from tailrace_spark.batch.micro_batch import CommitMessage, MicroBatch
+from tailrace_spark.batch.delivery import CommitMessage, MicroBatch, Piece, Summary
 from tailrace_spark.sinks.protocol import BatchWrite, Capabilities, Needed, nothing_needed, summed
 
 Write = Callable[[KafkaPartition, Iterable[Piece]], CommitMessage]

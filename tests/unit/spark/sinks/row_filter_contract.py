@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from tailrace_schemas.change import Change
 from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.shaping.conditions import split_conditions
-from tailrace_spark.sinks.protocol import SweepingSink
-from tailrace_spark.sinks.writing import write_here
+from tailrace_spark.sinks.protocol import SweepingSink, write_here
 from tests.properties import examples
 from tests.unit.spark.cassandra import Log, truncate
 from tests.unit.spark.sinks.contract import piece

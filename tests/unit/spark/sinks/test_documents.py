@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tailrace_common.settings import load_settings
-from tailrace_spark.sinks.http.signing import signed_headers
+from tailrace_spark.sinks.http.client import signed_headers
 from tests.unit.spark.sinks.http.endpoint import Endpoint
 from tests.unit.spark.sinks.pages import PAGES, example, run, write_by_page
 

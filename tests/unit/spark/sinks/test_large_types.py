@@ -9,10 +9,9 @@ import pytest
 from tailrace_schemas.cql.types import CqlType, leaves, parse_type
 from tailrace_schemas.errors import UnsupportedError
 from tailrace_schemas.table import Table
-from tailrace_spark.merge.definitions import merge_definitions
+from tailrace_spark.merge.table_record import merge_definitions
 from tailrace_spark.sinks.arrow.schema import arrow_schema, value_type
-from tailrace_spark.sinks.opensearch.documents import Documents
-from tailrace_spark.sinks.opensearch.types import render
+from tailrace_spark.sinks.opensearch.documents import Documents, render
 from tailrace_spark.sinks.sql.types import json_value
 from tests.support.large_types import FIELDS, nested, only
 

@@ -15,7 +15,7 @@ from tailrace_common.sections.sink import SinkSettings
 from tailrace_common.settings import Settings, load_settings
 from tailrace_common.settings.sinks import SINK_TYPES
 from tailrace_schemas.errors import ServiceError, SettingsError
-from tailrace_spark.batch.micro_batch import MicroBatch
+from tailrace_spark.batch.delivery import MicroBatch
 from tailrace_spark.job.checkpoint import Job, require_own, store_of
 from tailrace_spark.job.metrics import MetricsServer, StreamMetrics
 from tailrace_spark.job.progress import Target

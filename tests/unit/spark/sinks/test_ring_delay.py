@@ -16,8 +16,8 @@ from deltalake import DeltaTable
 from tailrace_common.settings import Settings
 from tailrace_schemas.change import Change
 from tailrace_schemas.position import Position
+from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.sinks.registry import sink_of
-from tailrace_spark.sinks.writing import write_here
 from tests import opensearch
 from tests.unit.spark.cassandra import Log, truncate
 from tests.unit.spark.sinks.change_log_contract import PLAIN, Topic

@@ -17,9 +17,8 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.position import Position
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
-from tailrace_spark.sinks.writing import write_here
-from tailrace_spark.source.table_updates import WholeUpdates
-from tailrace_spark.source.transactions import with_transactions
+from tailrace_spark.sinks.protocol import write_here
+from tailrace_spark.source.table_updates import WholeUpdates, with_transactions
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import Crash, Outside
 from tests.unit.tables import table

@@ -16,9 +16,8 @@ from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import token
 from tailrace_spark.rowstate.row import merge, state_of
 from tailrace_spark.rowstate.visible import VisibleColumns
-from tailrace_spark.snapshot.changes import GRACE_MICROS, ReadChanges, _list_path
+from tailrace_spark.snapshot.changes import CHANGE_SCHEMA, GRACE_MICROS, ReadChanges, _list_path, messages, records_of
 from tailrace_spark.snapshot.selection import columns_of, selection
-from tailrace_spark.snapshot.task_records import CHANGE_SCHEMA, messages, records_of
 from tests.unit.spark.cassandra import Log
 from tests.unit.tables import table
 

@@ -8,8 +8,7 @@ from random import Random
 import pytest
 
 from tailrace_schemas.tokens import MAX_TOKEN, MIN_TOKEN
-from tailrace_spark.snapshot.estimate import SAMPLE_ROWS, Sample, estimate, sample_of, sampled
-from tailrace_spark.snapshot.ranges import Piece, TokenRange
+from tailrace_spark.snapshot.ranges import SAMPLE_ROWS, Piece, Sample, TokenRange, estimate, sample_of, sampled
 
 
 def cut(count: int) -> list[Piece]:

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from tailrace_schemas.errors import CorruptError
 from tailrace_schemas.tokens import MAX_TOKEN, MIN_TOKEN
-from tailrace_spark.snapshot.intervals import WHOLE, Intervals, union, width, without
 from tailrace_spark.snapshot.progress import (
     Request,
     Snapshots,
@@ -22,7 +21,7 @@ from tailrace_spark.snapshot.progress import (
     snapshots_from_json,
     status_row,
 )
-from tailrace_spark.snapshot.ranges import Estimates, Limits, Piece, TokenRange
+from tailrace_spark.snapshot.ranges import WHOLE, Estimates, Intervals, Limits, Piece, TokenRange, union, width, without
 from tailrace_spark.snapshot.rounds import Concurrency, again, next_least, plan_round, tasks_of
 
 MIB = 1 << 20

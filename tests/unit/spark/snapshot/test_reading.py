@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from tailrace_schemas.errors import ServiceError
-from tailrace_spark.snapshot.pace import Fault, RowRate
-from tailrace_spark.snapshot.page_size import PageSize
+from tailrace_spark.snapshot.pace import Fault, PageSize, RowRate
 from tailrace_spark.snapshot.ranges import Piece, TokenRange
 from tailrace_spark.snapshot.reading import Clock, Page, PageError, Patience, RangeReader, UnreadableError
 from tests.unit.spark.snapshot.pages import columns_page

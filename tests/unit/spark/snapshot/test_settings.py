@@ -9,8 +9,8 @@ import pytest
 
 from tailrace_common.settings import Settings, settings_from
 from tailrace_schemas.errors import SettingsError
-from tailrace_spark.cli import read_options
-from tailrace_spark.job import snapshot_settings
+from tailrace_spark.cli import support
+from tailrace_spark.job import snapshot_context
 from tailrace_spark.snapshot.ranges import TokenRange
 from tailrace_spark.snapshot.settings import settings_of
 
@@ -70,6 +70,6 @@ def test_secrets_come_from_files_and_variables_travel_to_executors_and_are_never
 @pytest.mark.parametrize("allowed", [False, True])
 def test_commands_and_streams_take_masked_values_as_the_settings_say(allowed: bool) -> None:
     settings: Settings = settings_from({"snapshot": {"allow_masked_values": allowed}}, "the test")
-    by_command = read_options.read_settings(settings, table="shop.orders")
-    by_stream = snapshot_settings.read_settings(settings, table="shop.orders")
+    by_command = support.read_settings(settings, table="shop.orders")
+    by_stream = snapshot_context.read_settings(settings, table="shop.orders")
     assert (by_command.allow_masked_values, by_stream.allow_masked_values) == (allowed, allowed)

@@ -15,12 +15,11 @@ from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.cql.values import codec
 from tailrace_schemas.errors import CorruptError, TruncatedError
 from tailrace_schemas.table import Table
-from tailrace_spark.snapshot.changes import ReadChanges
+from tailrace_spark.snapshot.changes import ReadChanges, TaskRecords, records_of
 from tailrace_spark.snapshot.page import PageColumns
 from tailrace_spark.snapshot.page_records import ROW_BITS, Records, writes_pages_of
 from tailrace_spark.snapshot.reading import Page
 from tailrace_spark.snapshot.selection import Selected, columns_of, selection
-from tailrace_spark.snapshot.task_records import TaskRecords, records_of
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.changes import PLAIN
 from tests.unit.spark.snapshot.pages import page_of

@@ -13,9 +13,8 @@ from tailrace_schemas.avro import Encoder, SchemaEntry
 from tailrace_schemas.change import Change, Op
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Delivered
-from tailrace_spark.source import copies
-from tailrace_spark.source.copies import Copies
-from tailrace_spark.source.decode import pieces
+from tailrace_spark.source import decode
+from tailrace_spark.source.decode import Copies, pieces
 from tests.unit.spark.cassandra import with_source
 from tests.unit.spark.changes import PLAIN
 from tests.unit.spark.merge.replicas import HOSTS, LOG, Cluster, Store, history, interleaved, shown, steps
@@ -119,7 +118,7 @@ def test_a_copy_under_another_schema_comes_too() -> None:
 
 
 def test_so_many_digests_are_kept_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copies, "_MOST", 2)
+    monkeypatch.setattr(decode, "_MOST", 2)
     changes = [LOG.insert((1,), (number,), 5, v=number) for number in range(3)]
     once, _ = left(records([*changes, changes[0], changes[2]]))
     assert [one.record_id.offset for one in once] == [0, 1, 2, 3]

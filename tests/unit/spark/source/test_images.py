@@ -16,13 +16,12 @@ from tailrace_common.settings import load_settings
 from tailrace_schemas.avro import Encoder, SchemaEntry
 from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError, SettingsError
-from tailrace_spark.batch.delivery import Piece
-from tailrace_spark.batch.micro_batch import MicroBatch
+from tailrace_spark.batch.delivery import MicroBatch, Piece
 from tailrace_spark.sinks.changelog.sink import Batch, ChangeLogSink
 from tailrace_spark.sinks.console.outlet import ConsoleOutlet
+from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.sinks.registry import SINKS, open_sink
 from tailrace_spark.sinks.sink_type import Kind
-from tailrace_spark.sinks.writing import write_here
 from tailrace_spark.source.images import ImageStore, imaged
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, Topic

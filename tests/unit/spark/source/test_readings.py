@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tailrace_spark.batch.delivery import Piece
-from tailrace_spark.batch.micro_batch import MicroBatch
+from tailrace_spark.batch.delivery import MicroBatch, Piece
 from tailrace_spark.sinks.files.sink import FilesSink
-from tailrace_spark.sinks.writing import write_here
+from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.source.readings import EVERY, of_readings
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, Topic, delivered_by, place_of

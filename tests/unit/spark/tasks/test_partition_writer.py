@@ -5,10 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, cast
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark import Broadcast
 
 from tailrace_schemas.avro import Encoder, SchemaEntry, entry_from_record, own_ids, schema_records
@@ -19,14 +22,13 @@ from tailrace_schemas.ring import Node, Ring
 from tailrace_schemas.streams import build_generation
 from tailrace_schemas.tokens import first_token
 from tailrace_schemas.topics import KafkaPartition
-from tailrace_spark.batch.delivery import Piece, Summary
-from tailrace_spark.batch.micro_batch import CommitMessage
+from tailrace_spark.batch.delivery import CommitMessage, Piece, Summary
+from tailrace_spark.batch.pieces import one_copy
 from tailrace_spark.shaping import TaskFilters, split_conditions
-from tailrace_spark.sinks.one_copy import one_copy
 from tailrace_spark.sinks.protocol import HereOnlyError
 from tailrace_spark.streams.lookup import StreamTable
 from tailrace_spark.tasks.outcome import COLUMN, Failed, HereOnly, Outcome, Written, outcomes_of
-from tailrace_spark.tasks.partition_writer import PartitionWriter
+from tailrace_spark.tasks.partition_writer import PartitionWriter, partition_runs
 from tailrace_spark.tasks.schemas import TaskSchemas
 from tests.unit.spark.cassandra import Log, truncate, with_source
 from tests.unit.spark.sinks.planned import PlannedWriter, Write, read_all
@@ -40,6 +42,7 @@ ENCODERS = {of.regular: Encoder(of, PREFIX) for of in (PLAIN, WIDER)}
 LOG = Log(PLAIN)
 GENERATIONS = StreamTable.of([build_generation(Ring((Node("a", "dc", (0,)),)), 1, 0, timestamp=0, seed=0)], None)
 HALF = first_token(1, 2)
+Records = list[tuple[str, int, int]]
 
 
 def schemas() -> dict[bytes, SchemaEntry]:
@@ -283,3 +286,26 @@ def test_a_task_that_makes_rows_is_given_one_copy_and_every_other_one_all() -> N
         assert [offset for _, offset, _ in seen] == list(offsets)
         assert isinstance(outcome, Written)
         assert outcome.counts.records == 15
+
+
+def batch(records: Records) -> pa.RecordBatch:
+    topics, partitions, offsets = zip(*records, strict=True) if records else ((), (), ())
+    columns = [pa.array(topics, pa.string()), pa.array(partitions, pa.int32()), pa.array(offsets, pa.int64())]
+    return pa.RecordBatch.from_arrays(columns, names=["topic", "partition", "offset"])
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 2), st.integers(0, 4)), unique=True), st.integers(1, 9))
+def test_runs_are_the_records_in_their_order(lengths: Records, size: int) -> None:
+    records = [(topic, number, offset) for topic, number, length in lengths for offset in range(length)]
+    batches = [batch(records[start : start + size]) for start in range(0, len(records), size)]
+    runs = [
+        (partition, [offset for run in batches_of for offset in run.column("offset").to_pylist()])
+        for partition, batches_of in partition_runs([*batches, batch([])])
+    ]
+    assert [(*partition, offset) for partition, offsets in runs for offset in offsets] == records
+    assert all(first[0] != second[0] for first, second in pairwise(runs))
+
+
+def test_what_is_left_of_a_partition_is_passed_over() -> None:
+    runs = partition_runs([batch([("a", 0, 0), ("a", 0, 1), ("b", 0, 0)]), batch([("b", 0, 1), ("b", 1, 0)])])
+    assert [partition for partition, _ in runs] == [("a", 0), ("b", 0), ("b", 1)]

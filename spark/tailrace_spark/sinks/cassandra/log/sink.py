@@ -14,7 +14,7 @@ from tailrace_schemas.errors import ServiceError, UnsupportedError
 from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_from_json, table_to_json
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Summary
-from tailrace_spark.merge.definitions import merge_definitions
+from tailrace_spark.merge.table_record import merge_definitions
 from tailrace_spark.sinks.cassandra.cluster import RefusedError
 from tailrace_spark.sinks.cassandra.log.layout import (
     LogTable,
@@ -28,8 +28,15 @@ from tailrace_spark.sinks.cassandra.log.layout import (
     log_table,
     missing_columns,
 )
-from tailrace_spark.sinks.cassandra.log.rows import log_rows, write_times
-from tailrace_spark.sinks.cassandra.log.updates import Target, Update, batches_of, updates_of, was_streamed
+from tailrace_spark.sinks.cassandra.log.rows import (
+    Target,
+    Update,
+    batches_of,
+    log_rows,
+    updates_of,
+    was_streamed,
+    write_times,
+)
 from tailrace_spark.sinks.cassandra.log.watermarks import Watermarks
 from tailrace_spark.sinks.cassandra.settings import LogTablesSinkSettings
 from tailrace_spark.sinks.cassandra.sink_base import (
@@ -41,8 +48,7 @@ from tailrace_spark.sinks.cassandra.sink_base import (
     Targets,
     WorkerStore,
 )
-from tailrace_spark.sinks.cassandra.store import Store
-from tailrace_spark.sinks.cassandra.user_types import make_types
+from tailrace_spark.sinks.cassandra.store import Store, make_types
 from tailrace_spark.sinks.letters import LOGGED, Letters
 from tailrace_spark.sinks.protocol import Capabilities, HereOnlyError, Watermark
 from tailrace_spark.sinks.table_faults import is_of_table, letters_of, reason_of, refusals_of

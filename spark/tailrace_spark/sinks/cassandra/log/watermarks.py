@@ -8,8 +8,7 @@ from typing import Final
 
 from tailrace_schemas.cql.types import quote_identifier
 from tailrace_spark.sinks.cassandra.cluster import Batch
-from tailrace_spark.sinks.cassandra.own_tables import make_table, require_readable
-from tailrace_spark.sinks.cassandra.store import Store
+from tailrace_spark.sinks.cassandra.store import Store, make_table, require_readable
 
 WATERMARKS: Final = "tailrace_log_watermarks"
 _COLUMNS: Final = "table_name text, complete_until timestamp, waits_for text, PRIMARY KEY (table_name)"

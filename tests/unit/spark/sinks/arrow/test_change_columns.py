@@ -18,18 +18,17 @@ from tailrace_schemas.cql.numeric import minimal
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.cql.values import codec
 from tailrace_spark.batch.delivery import Delivered, Piece
-from tailrace_spark.sinks.arrow.change_batch import change_batch
 from tailrace_spark.sinks.arrow.change_columns import ChangeColumns, Ends, fill
 from tailrace_spark.sinks.arrow.schema import arrow_schema
 from tailrace_spark.sinks.arrow.types import history_schema
-from tailrace_spark.sinks.arrow.values import array_of
+from tailrace_spark.sinks.arrow.values import array_of, change_batch
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink, OutgoingRecord, RecordForm
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.delta.store import DeltaStore
 from tailrace_spark.sinks.lake.history import HistoryLimits, LakeHistory
 from tailrace_spark.sinks.lake.history_table import Route, rows_of
 from tailrace_spark.sinks.lake.store import LakeStore
-from tailrace_spark.sinks.writing import write_here
+from tailrace_spark.sinks.protocol import write_here
 from tests.properties import examples
 from tests.support.every_type import COLUMNS, TABLE, row_changes
 from tests.support.history_records import change_records

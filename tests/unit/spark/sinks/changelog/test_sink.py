@@ -9,7 +9,7 @@ import pytest
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId, Summary
 from tailrace_spark.sinks.changelog.sink import Batch, ChangeLogSink, OutgoingRecord
-from tailrace_spark.sinks.writing import write_here
+from tailrace_spark.sinks.protocol import write_here
 from tests.support.every_type import INSERT
 
 

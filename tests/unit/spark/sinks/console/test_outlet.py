@@ -12,8 +12,8 @@ from tailrace_common.settings import Settings
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.console.outlet import ConsoleOutlet
+from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.sinks.registry import open_sink
-from tailrace_spark.sinks.writing import write_here
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, ChangeLogContract, Topic
 from tests.unit.spark.sinks.console.printed import Printed

@@ -17,8 +17,7 @@ from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.delta.store import PATIENCE, DeltaStore
 from tailrace_spark.sinks.lake.current import LakeCurrent
 from tailrace_spark.sinks.lake.history import HISTORY_LIMITS, HistoryLimits, LakeHistory, history_sink
-from tailrace_spark.sinks.lake.state import StateTable
-from tailrace_spark.sinks.lake.state_reader import WORTH_A_PART
+from tailrace_spark.sinks.lake.state import WORTH_A_PART, StateTable
 from tailrace_spark.sinks.lake.store import LakeStore, LakeTable
 from tailrace_spark.sinks.lake.visible_rows import HIDDEN
 from tailrace_spark.sinks.protocol import Sink, SweepingSink

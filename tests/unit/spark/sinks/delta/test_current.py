@@ -17,15 +17,14 @@ from deltalake import DeltaTable
 from tailrace_common.settings import load_settings
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import DroppedColumn
-from tailrace_spark.sinks.arrow.date_range import FIRST_DAY, LAST_MOMENT
+from tailrace_spark.sinks.arrow.types import FIRST_DAY, LAST_MOMENT
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.delta.store import DeltaStore
 from tailrace_spark.sinks.lake.current import LakeCurrent
-from tailrace_spark.sinks.lake.row_changes import rows_of
 from tailrace_spark.sinks.lake.state import StateTable
-from tailrace_spark.sinks.lake.visible_rows import LakeRowRenderer
+from tailrace_spark.sinks.lake.visible_rows import LakeRowRenderer, rows_of
+from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.sinks.registry import open_sink
-from tailrace_spark.sinks.writing import write_here
 from tests.held import package
 from tests.support.shop import PLAIN
 from tests.unit.spark.cassandra import Log

@@ -19,13 +19,13 @@ from tailrace_schemas.change import Change
 from tailrace_schemas.change_json import ChangeJson
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId, Summary
-from tailrace_spark.sinks.arrow.date_range import LAST_MOMENT
+from tailrace_spark.sinks.arrow.types import LAST_MOMENT
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.delta.store import DeltaStore
 from tailrace_spark.sinks.lake.history import HistoryLimits, LakeHistory
+from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.sinks.registry import open_sink
-from tailrace_spark.sinks.writing import write_here
 from tests.held import package
 from tests.properties import examples
 from tests.support.every_type import ENCODER, SCHEMAS, row_changes

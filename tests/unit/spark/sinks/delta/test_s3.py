@@ -14,9 +14,8 @@ import pytest
 from tailrace_common.settings import load_settings
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.delta.store import DeltaStore
-from tailrace_spark.sinks.protocol import Sink
+from tailrace_spark.sinks.protocol import Sink, write_here
 from tailrace_spark.sinks.registry import open_sink
-from tailrace_spark.sinks.writing import write_here
 from tests import s3
 from tests.held import package
 from tests.services.cutting import CuttingProxy

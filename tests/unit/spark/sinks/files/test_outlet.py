@@ -19,16 +19,14 @@ from tailrace_schemas.avro import decode
 from tailrace_schemas.change import Change, Op
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table_json import table_from_json
-from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId, Summary
-from tailrace_spark.batch.sink_progress import SinkProgress
+from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId, SinkProgress, Summary
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
-from tailrace_spark.sinks.files.formats import DEFINITION
-from tailrace_spark.sinks.files.names import FileName, source_of
+from tailrace_spark.sinks.files.formats import DEFINITION, FileName, source_of
 from tailrace_spark.sinks.files.outlet import FileLimits
 from tailrace_spark.sinks.files.settings import FilesSinkSettings
 from tailrace_spark.sinks.files.store import FileStore
+from tailrace_spark.sinks.protocol import AGAIN, write_here
 from tailrace_spark.sinks.registry import open_sink
-from tailrace_spark.sinks.writing import AGAIN, write_here
 from tests.held import package
 from tests.properties import examples
 from tests.support.every_type import ENCODER, SCHEMAS, row_changes

@@ -9,13 +9,11 @@ import pytest
 from pyarrow import fs
 
 from tailrace_schemas.errors import SettingsError
-from tailrace_spark.batch.delivery import Piece, Summary
-from tailrace_spark.batch.micro_batch import CommitMessage, MicroBatch
+from tailrace_spark.batch.delivery import CommitMessage, MicroBatch, Piece, Summary
 from tailrace_spark.sinks.files.outlet import FilesWriter
 from tailrace_spark.sinks.files.settings import FilesSinkSettings
 from tailrace_spark.sinks.files.sink import FilesSink
-from tailrace_spark.sinks.protocol import HereOnlyError
-from tailrace_spark.sinks.writing import write_here
+from tailrace_spark.sinks.protocol import HereOnlyError, write_here
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, Topic, changes_of, deliver, delivered_by
 from tests.unit.spark.sinks.files.stores import StoredInTasks

@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 import pytest
 
+from tailrace_common.backoff import retry_after
 from tailrace_common.secrets import origin
 from tailrace_common.settings import load_settings
 from tailrace_schemas.change import Change, Deletion, Op
@@ -24,14 +25,11 @@ from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.sinks.changelog.shares import OpenedShares
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
-from tailrace_spark.sinks.http.breaker import Breaker, OpenError
-from tailrace_spark.sinks.http.client import HttpSender
+from tailrace_spark.sinks.http.client import Breaker, HttpSender, OpenError, key_bytes, signed_headers
 from tailrace_spark.sinks.http.outlet import HttpOpener, HttpOutlet
 from tailrace_spark.sinks.http.settings import HttpSinkSettings
-from tailrace_spark.sinks.http.signing import key_bytes, signed_headers
+from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.sinks.registry import open_sink
-from tailrace_spark.sinks.retry import retry_after
-from tailrace_spark.sinks.writing import write_here
 from tests.support.letters import MemoryLetters
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.sinks.change_log_contract import PLAIN, ChangeLogContract, Topic, require_order

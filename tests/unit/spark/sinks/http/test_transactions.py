@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tailrace_common.settings import Settings, settings_from
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.batch.delivery import Delivered, Piece
+from tailrace_spark.sinks.protocol import AGAIN, write_here
 from tailrace_spark.sinks.registry import sink_of
-from tailrace_spark.sinks.writing import AGAIN, write_here
 from tests.properties import examples
 from tests.unit.spark.sinks.http.endpoint import TAKEN, Answer, Endpoint, Request
 from tests.unit.spark.sinks.http.posted import Posted

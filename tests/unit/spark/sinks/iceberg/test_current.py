@@ -15,7 +15,7 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
 from tailrace_spark.sinks.iceberg.store import IcebergStore
 from tailrace_spark.sinks.lake.current import LakeCurrent
-from tailrace_spark.sinks.writing import write_here
+from tailrace_spark.sinks.protocol import write_here
 from tests.held import package
 from tests.support.shop import PLAIN
 from tests.unit.spark.cassandra import Log

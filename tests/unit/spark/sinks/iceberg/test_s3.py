@@ -19,8 +19,8 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Piece
 from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
+from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.sinks.registry import open_sink
-from tailrace_spark.sinks.writing import write_here
 from tests import postgres, s3
 from tests.held import package
 from tests.services.cutting import CuttingProxy

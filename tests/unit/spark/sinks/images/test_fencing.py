@@ -11,8 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from tailrace_schemas.errors import FencedError
-from tailrace_spark.batch.delivery import Piece
-from tailrace_spark.batch.micro_batch import MicroBatch
+from tailrace_spark.batch.delivery import MicroBatch, Piece
 from tailrace_spark.sinks.images.planning import ImagePlanner, ImageSettings
 from tailrace_spark.sinks.images.store import ImageStore
 from tests.support.shop import PLAIN

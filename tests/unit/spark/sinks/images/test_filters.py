@@ -18,7 +18,7 @@ from tailrace_schemas.change import Change
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.batch.row_image import Imaged, RowImage
-from tailrace_spark.rowstate.images import ImageOp
+from tailrace_spark.rowstate.visible import ImageOp
 from tailrace_spark.shaping.conditions import split_conditions
 from tailrace_spark.shaping.shape import shape_of
 from tailrace_spark.sinks.console.settings import ConsoleSinkSettings

@@ -27,9 +27,9 @@ from tailrace_spark.rowstate.partition import Partition
 from tailrace_spark.rowstate.visible import VisibleColumns
 from tailrace_spark.sinks.images.state import LONGEST_CLUSTERING, LONGEST_KEY
 from tailrace_spark.sinks.images.store import TABLES, ImageStore
+from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.sinks.sql.sink import SqlSink
-from tailrace_spark.sinks.state_store.formats import FORMATS
-from tailrace_spark.sinks.writing import write_here
+from tailrace_spark.sinks.state_store.tables import FORMATS
 from tests.properties import examples
 from tests.unit.spark.cassandra import Log, truncate, with_source
 from tests.unit.spark.changes import OF_ANY_BYTES, column, partition_changes
@@ -357,7 +357,7 @@ def test_streams_and_table_ids_have_states_of_their_own(url: str) -> None:
 
 def test_more_images_than_a_record_has_room_for() -> None:
     from tailrace_spark.batch.row_image import RowImage
-    from tailrace_spark.rowstate.images import ImageOp
+    from tailrace_spark.rowstate.visible import ImageOp
 
     image = RowImage(op=ImageOp.DELETE, key={"id": 1}, before={}, after=None, changed=())
     assert Imaged(CART, (image,) * MOST_IMAGES).value() == {"images": [image.value()] * MOST_IMAGES}

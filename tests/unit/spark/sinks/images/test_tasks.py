@@ -21,8 +21,7 @@ from tailrace_schemas.errors import FencedError
 from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import partition as partition_of
 from tailrace_schemas.tokens import token as token_of
-from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
-from tailrace_spark.batch.micro_batch import MicroBatch
+from tailrace_spark.batch.delivery import Delivered, MicroBatch, Piece, RecordId
 from tailrace_spark.batch.row_image import Imaged
 from tailrace_spark.shaping.conditions import split_conditions
 from tailrace_spark.sinks.http.settings import HttpSinkSettings

@@ -7,8 +7,8 @@ from contextlib import nullcontext
 from typing import Any, cast
 
 from tailrace_spark.batch.delivery import DeadLetter, RecordId
+from tailrace_spark.sinks.kafka.json_format import KafkaRecord
 from tailrace_spark.sinks.kafka.outlet import KafkaBatch, KafkaOutlet, KafkaTarget
-from tailrace_spark.sinks.kafka.record import KafkaRecord
 
 
 class Producer:

@@ -18,8 +18,8 @@ from tailrace_spark.batch.delivery import RecordId
 from tailrace_spark.batch.row_image import Imaged, ImageMaker, images_of_text, images_text
 from tailrace_spark.rowstate.partition import Partition
 from tailrace_spark.sinks.kafka.debezium import DebeziumForm, connect_type
+from tailrace_spark.sinks.kafka.json_format import KafkaRecord
 from tailrace_spark.sinks.kafka.outlet import KafkaTarget
-from tailrace_spark.sinks.kafka.record import KafkaRecord
 from tailrace_spark.sinks.kafka.settings import STATIC, KafkaSinkSettings
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.changes import column

@@ -13,8 +13,7 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import partition, token
 from tailrace_schemas.topics import KafkaPartition
-from tailrace_spark.batch.delivery import Piece, Summary
-from tailrace_spark.batch.micro_batch import CommitMessage, MicroBatch
+from tailrace_spark.batch.delivery import CommitMessage, MicroBatch, Piece, Summary
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
 from tailrace_spark.sinks.lake.current import LakeCurrent
@@ -22,8 +21,7 @@ from tailrace_spark.sinks.lake.current_writer import CurrentWriter
 from tailrace_spark.sinks.lake.fast_rows import bucket_of
 from tailrace_spark.sinks.lake.staging import Staged
 from tailrace_spark.sinks.lake.state import StateTable
-from tailrace_spark.sinks.protocol import HereOnlyError
-from tailrace_spark.sinks.writing import write_here
+from tailrace_spark.sinks.protocol import HereOnlyError, write_here
 from tests.support.shop import PLAIN
 from tests.unit.spark.cassandra import Log, truncate
 from tests.unit.spark.sinks.contract import piece

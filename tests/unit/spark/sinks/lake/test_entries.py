@@ -18,7 +18,7 @@ from tailrace_spark.sinks.lake.current import LakeCurrent
 from tailrace_spark.sinks.lake.current_table import CurrentTable
 from tailrace_spark.sinks.lake.state import BATCH, IDENTITY, WITH_GONE
 from tailrace_spark.sinks.lake.store import LakeStore, Number
-from tailrace_spark.sinks.writing import write_here
+from tailrace_spark.sinks.protocol import write_here
 from tests.support.shop import PLAIN
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import piece

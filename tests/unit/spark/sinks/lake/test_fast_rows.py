@@ -16,8 +16,8 @@ from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.streams import Assignment
 from tailrace_spark.batch.delivery import Delivered, RecordId
 from tailrace_spark.merge.batch_changes import BatchChanges, RowChanges, gather
-from tailrace_spark.merge.fast import merges_fast
 from tailrace_spark.merge.partition import MergeResult, PartitionMerge, StoredPartition
+from tailrace_spark.merge.row import merges_fast
 from tailrace_spark.merge.stored_row import RowKey
 from tailrace_spark.sinks.lake.fast_rows import FastRows, StoredRows
 from tailrace_spark.sinks.lake.state import WITH_GONE, fast_state_rows, state_rows, stored_partitions

@@ -11,15 +11,13 @@ from typing import Any
 import pytest
 
 from tailrace_schemas.errors import ServiceError, SettingsError
-from tailrace_spark.batch.delivery import Piece, Summary
-from tailrace_spark.batch.micro_batch import CommitMessage, MicroBatch
+from tailrace_spark.batch.delivery import CommitMessage, MicroBatch, Piece, Summary
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
 from tailrace_spark.sinks.lake.history import HistoryWriter, LakeHistory, history_sink
 from tailrace_spark.sinks.lake.staging import LakePlan
-from tailrace_spark.sinks.protocol import HereOnlyError
-from tailrace_spark.sinks.writing import AGAIN, write_here
+from tailrace_spark.sinks.protocol import AGAIN, HereOnlyError, write_here
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import (
     PLAIN,

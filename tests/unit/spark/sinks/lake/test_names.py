@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace_schemas.avro.names import avro_name, cql_name
-from tailrace_spark.sinks.arrow.relabel import relabelled
+from tailrace_spark.sinks.arrow.types import relabelled
 from tailrace_spark.sinks.lake.names import distinct, names_of, spelled
 from tests.support.history_records import source_names
 

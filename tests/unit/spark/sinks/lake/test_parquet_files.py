@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tailrace_spark.sinks.lake.local_root import local_files
+from tailrace_spark.sinks.lake.directory import local_files
 from tailrace_spark.sinks.lake.parquet_files import ParquetFile, write_files
 
 SCHEMA: Final = pa.schema(

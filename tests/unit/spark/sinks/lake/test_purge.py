@@ -20,7 +20,7 @@ from tailrace_spark.sinks.lake.current import LakeCurrent
 from tailrace_spark.sinks.lake.current_table import CurrentTable
 from tailrace_spark.sinks.lake.store import LakeStore, Number
 from tailrace_spark.sinks.letters import LOGGED, Letters
-from tailrace_spark.sinks.writing import write_here
+from tailrace_spark.sinks.protocol import write_here
 from tests.support.expiry import SECOND, Time, expiring
 from tests.support.letters import MemoryLetters
 from tests.support.shop import PLAIN

@@ -15,7 +15,7 @@ import pytest
 from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.opensearch.sink import OpensearchSink
-from tailrace_spark.sinks.writing import write_here
+from tailrace_spark.sinks.protocol import write_here
 from tests import java_sources, opensearch
 from tests.support.shop import ORDERS, PLAIN, WIDE_COLUMNS, WIDER
 from tests.support.waiting import until

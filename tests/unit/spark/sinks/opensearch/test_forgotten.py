@@ -6,13 +6,11 @@ from binascii import a2b_base64
 
 from tailrace_schemas.change import Change, Deletion
 from tailrace_spark.merge.partition import StoredRow
-from tailrace_spark.merge.partition_head import HeadRow
-from tailrace_spark.merge.state_keys import PARTITION, RANGE, STATIC
+from tailrace_spark.merge.stored_row import PARTITION, RANGE, STATIC, HeadRow
 from tailrace_spark.rowstate.codec import decode_state, encode_deletion, encode_state
 from tailrace_spark.rowstate.row import RowState, state_of
 from tailrace_spark.sinks.opensearch.bulk import Op, StoredDocument
 from tailrace_spark.sinks.opensearch.documents import OWN
-from tailrace_spark.sinks.opensearch.purge import forgotten
 from tailrace_spark.sinks.opensearch.state import (
     PartitionDocument,
     decode_head,
@@ -20,6 +18,7 @@ from tailrace_spark.sinks.opensearch.state import (
     encode_head,
     encode_row,
 )
+from tailrace_spark.sinks.opensearch.upkeep import forgotten
 from tests.support.expiry import SECOND
 from tests.support.shop import PLAIN, WIDE
 from tests.unit.spark.cassandra import Log

@@ -11,8 +11,8 @@ import pytest
 
 from tailrace_common.settings import load_settings
 from tailrace_schemas.errors import ServiceError
+from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.sinks.registry import open_sink
-from tailrace_spark.sinks.writing import write_here
 from tests import java_sources, opensearch
 from tests.support.shop import PLAIN
 from tests.unit.spark.cassandra import Log, truncate

@@ -11,7 +11,7 @@ import pytest
 
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import Summary
-from tailrace_spark.sinks.writing import write_here
+from tailrace_spark.sinks.protocol import write_here
 from tests import java_sources, opensearch
 from tests.support.shop import PLAIN
 from tests.unit.spark.cassandra import Log

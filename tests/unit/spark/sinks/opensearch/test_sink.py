@@ -18,11 +18,12 @@ from tailrace_schemas.change import Deletion
 from tailrace_schemas.errors import CorruptError, DecodeError, SettingsError, UnsupportedError
 from tailrace_schemas.position import Position
 from tailrace_spark.merge.partition import StoredRow
-from tailrace_spark.merge.state_keys import ROW
+from tailrace_spark.merge.stored_row import ROW
 from tailrace_spark.rowstate.truncation import EVERYTHING, HostTruncation, TruncationState
 from tailrace_spark.sinks.opensearch.bulk import Op, json_text, lines
 from tailrace_spark.sinks.opensearch.client import SearchClient
 from tailrace_spark.sinks.opensearch.documents import Documents, count_fields, covers
+from tailrace_spark.sinks.opensearch.index import TableEntry, decode_entry, encode_entry
 from tailrace_spark.sinks.opensearch.settings import OpensearchSinkSettings
 from tailrace_spark.sinks.opensearch.state import (
     PartitionDocument,
@@ -32,7 +33,6 @@ from tailrace_spark.sinks.opensearch.state import (
     encode_row,
     ordered,
 )
-from tailrace_spark.sinks.opensearch.table_entry import TableEntry, decode_entry, encode_entry
 from tests.support.shop import ORDERS, PLAIN
 from tests.unit.spark.cassandra import clustering_of, key_of
 from tests.unit.spark.sinks.half_configured import require_refused

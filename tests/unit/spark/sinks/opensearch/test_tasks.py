@@ -16,12 +16,10 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.position import Position
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import KafkaPartition
-from tailrace_spark.batch.delivery import Summary
-from tailrace_spark.batch.micro_batch import MicroBatch
+from tailrace_spark.batch.delivery import MicroBatch, Summary
+from tailrace_spark.sinks.opensearch.pieces import OpensearchWriter
 from tailrace_spark.sinks.opensearch.sink import OpensearchSink
-from tailrace_spark.sinks.opensearch.writer import OpensearchWriter
-from tailrace_spark.sinks.protocol import HereOnlyError
-from tailrace_spark.sinks.writing import write_here
+from tailrace_spark.sinks.protocol import HereOnlyError, write_here
 from tests import java_sources
 from tests.support.shop import PLAIN, WIDE_COLUMNS, WIDER
 from tests.unit.spark.cassandra import Log, truncate, with_source

@@ -9,7 +9,7 @@ import pytest
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.sinks.opensearch.documents import OWN
 from tailrace_spark.sinks.opensearch.state import KIND_TABLE, own
-from tailrace_spark.sinks.writing import write_here
+from tailrace_spark.sinks.protocol import write_here
 from tests import java_sources
 from tests.support.shop import PLAIN
 from tests.unit.spark.cassandra import Log

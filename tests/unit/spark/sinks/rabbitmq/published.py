@@ -12,11 +12,10 @@ from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.sinks.changelog.shares import OpenedShares
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
-from tailrace_spark.sinks.protocol import Sink
+from tailrace_spark.sinks.protocol import Sink, write_here
 from tailrace_spark.sinks.rabbitmq.client import RabbitmqClient
 from tailrace_spark.sinks.rabbitmq.outlet import RabbitmqOpener, RabbitmqOutlet
 from tailrace_spark.sinks.rabbitmq.settings import RabbitmqSinkSettings
-from tailrace_spark.sinks.writing import write_here
 from tests import rabbitmq
 from tests.support.letters import MemoryLetters
 from tests.unit.spark.cassandra import Log, source

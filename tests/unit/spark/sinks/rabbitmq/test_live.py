@@ -14,8 +14,8 @@ import pytest
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
+from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.sinks.registry import open_sink
-from tailrace_spark.sinks.writing import write_here
 from tests import rabbitmq
 from tests.support.waiting import until
 from tests.unit.spark.sinks.change_log_contract import (

@@ -18,8 +18,7 @@ from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.batch.delivery import RecordId
 from tailrace_spark.sinks.changelog.routes import Route, RouteError, word
 from tailrace_spark.sinks.changelog.sink import OutgoingRecord, RecordForm
-from tailrace_spark.sinks.rabbitmq.client import RabbitmqClient
-from tailrace_spark.sinks.rabbitmq.messages import Message, messages_of, rounds_of
+from tailrace_spark.sinks.rabbitmq.client import Message, RabbitmqClient, messages_of, rounds_of
 from tailrace_spark.sinks.rabbitmq.settings import RabbitmqSinkSettings
 from tailrace_spark.sinks.registry import open_sink
 from tests.unit.spark.cassandra import Log, source

@@ -8,8 +8,7 @@ from itertools import count
 import pytest
 
 from tailrace_schemas.errors import ServiceError
-from tailrace_spark.batch.delivery import Delivered, Piece, RecordId, Summary
-from tailrace_spark.batch.micro_batch import MicroBatch
+from tailrace_spark.batch.delivery import Delivered, MicroBatch, Piece, RecordId, Summary
 from tailrace_spark.sinks.changelog.shares import LogWriter
 from tailrace_spark.sinks.rabbitmq.outlet import RabbitmqOpener
 from tailrace_spark.sinks.rabbitmq.settings import RabbitmqSinkSettings

@@ -12,7 +12,7 @@ import pytest
 from tailrace.local.ports import free_port
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import Summary
-from tailrace_spark.sinks.writing import write_here
+from tailrace_spark.sinks.protocol import write_here
 from tests import rabbitmq
 from tests.services.certificates import Authority
 from tests.unit.spark.sinks.change_log_contract import Topic

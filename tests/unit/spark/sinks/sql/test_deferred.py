@@ -16,9 +16,9 @@ from tailrace_schemas.position import Position
 from tailrace_schemas.streams import Assignment
 from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.merge.batch_changes import gather
+from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.sinks.sql.deferred import deferred_change, gather_deferred
 from tailrace_spark.sinks.sql.sink import SqlSink
-from tailrace_spark.sinks.writing import write_here
 from tests.properties import examples
 from tests.support.expiry import Time
 from tests.support.shop import PLAIN, one_change

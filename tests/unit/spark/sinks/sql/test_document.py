@@ -9,11 +9,11 @@ import pytest
 import sqlalchemy as sa
 
 from tailrace_common.settings import load_settings
+from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.sinks.registry import open_sink
-from tailrace_spark.sinks.sql.names import SUFFIXES
+from tailrace_spark.sinks.sql.settings import SUFFIXES
 from tailrace_spark.sinks.sql.types import TYPES
 from tailrace_spark.sinks.state_store.tables import CATALOG
-from tailrace_spark.sinks.writing import write_here
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import piece
 from tests.unit.tables import table

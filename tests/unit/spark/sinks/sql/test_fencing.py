@@ -13,13 +13,11 @@ import sqlalchemy as sa
 
 from tailrace_schemas.errors import FencedError, ServiceError
 from tailrace_schemas.topics import KafkaPartition
-from tailrace_spark.batch.delivery import Piece
-from tailrace_spark.batch.micro_batch import MicroBatch
-from tailrace_spark.batch.sink_progress import SinkProgress
+from tailrace_spark.batch.delivery import MicroBatch, Piece, SinkProgress
+from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tailrace_spark.sinks.sql.writer import SqlWriter
 from tailrace_spark.sinks.state_store import engine
-from tailrace_spark.sinks.writing import write_here
 from tests.support.shop import PLAIN
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import Database, piece

@@ -10,8 +10,8 @@ import pytest
 
 from tailrace_schemas.change import Op, Origin
 from tailrace_spark.batch.delivery import Summary
+from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.sinks.sql.sink import SqlSink
-from tailrace_spark.sinks.writing import write_here
 from tests.support.expiry import SECOND, Time, expiring
 from tests.support.letters import MemoryLetters
 from tests.support.shop import PLAIN

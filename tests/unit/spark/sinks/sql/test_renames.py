@@ -10,8 +10,8 @@ import pytest
 from tailrace_schemas.change import Change
 from tailrace_schemas.cql.types import UserTypeDefinition, parse_type
 from tailrace_schemas.table import Column, Table
+from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.sinks.sql.sink import SqlSink
-from tailrace_spark.sinks.writing import write_here
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import Database, piece
 from tests.unit.spark.sinks.sql.writing import named

@@ -6,8 +6,8 @@ import pytest
 import sqlalchemy as sa
 
 from tailrace_spark.batch.delivery import Summary
+from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.sinks.sql.sink import SqlSink
-from tailrace_spark.sinks.writing import write_here
 from tests import mariadb
 from tests.support.shop import WIDE
 from tests.unit.spark.cassandra import Log

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_spark.shaping.conditions import split_conditions
+from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.sinks.sql.sink import SqlSink
-from tailrace_spark.sinks.writing import write_here
 from tests.properties import examples
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.sinks.contract import Database, piece

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -16,10 +18,10 @@ from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import Table
-from tailrace_spark.batch.delivery import Piece, Summary
-from tailrace_spark.sinks.sql.names import SUFFIXES
+from tailrace_spark.batch.delivery import Piece, SinkProgress, Summary
+from tailrace_spark.sinks.protocol import write_here
+from tailrace_spark.sinks.sql.settings import SUFFIXES
 from tailrace_spark.sinks.sql.sink import SqlSink
-from tailrace_spark.sinks.writing import write_here
 from tests.properties import examples
 from tests.support.shop import ORDERS, PLAIN, one_change
 from tests.unit.spark.cassandra import Log
@@ -353,3 +355,29 @@ def test_a_database_that_does_not_answer_is_a_service_error() -> None:
 def test_other_databases_are_refused() -> None:
     with pytest.raises(SettingsError, match="only sqlite"):
         SqlSink("oracle://host/db")
+
+
+def test_the_last_of_each_stream_is_kept(database: Database) -> None:
+    first, later = SinkProgress("s", 0, {("t.ks.t", 0): 5}), SinkProgress("s", 1, {("t.ks.t", 0): 9, ("t.ks.u", 3): 1})
+    with closing(SqlSink(database.url)) as sink:
+        assert sink.capabilities.progress is sink
+        assert sink.progress("s") is None
+        sink.keep_progress(later)
+        sink.keep_progress(first)  # another life of its checkpoint: whatever was kept last holds
+        sink.keep_progress(SinkProgress("other", 4, {}))
+        assert sink.progress("s") == first
+    with closing(SqlSink(database.url)) as sink:
+        assert sink.progress("s") == first
+        assert sink.progress("other") == SinkProgress("other", 4, {})
+        sink.keep_progress(later)
+        assert sink.progress("s") == later
+
+
+def test_a_file_that_was_deleted_has_nothing_of_a_stream_in_the_same_process(tmp_path: Path) -> None:
+    with closing(SqlSink(f"sqlite:///{tmp_path / 'sink.db'}")) as sink:
+        sink.keep_progress(SinkProgress("s", 0, {}))
+        for file in tmp_path.glob("sink.db*"):
+            file.unlink()
+        with pytest.raises(ServiceError, match="no such table"):
+            sink.progress("s")
+        assert sink.progress("s") is None

@@ -15,13 +15,11 @@ from tailrace_schemas.errors import FencedError
 from tailrace_schemas.position import Position
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import KafkaPartition
-from tailrace_spark.batch.delivery import Piece, Summary
-from tailrace_spark.batch.micro_batch import MicroBatch
-from tailrace_spark.sinks.protocol import HereOnlyError
+from tailrace_spark.batch.delivery import MicroBatch, Piece, Summary
+from tailrace_spark.sinks.protocol import HereOnlyError, write_here
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tailrace_spark.sinks.sql.writer import SqlWriter
 from tailrace_spark.sinks.worker_cache import MOST_OPEN
-from tailrace_spark.sinks.writing import write_here
 from tests.postgres import new_database, server_url
 from tests.support.shop import PLAIN
 from tests.unit.spark.cassandra import Log, truncate, with_source

@@ -9,8 +9,8 @@ import pytest
 from tailrace_schemas.change import Change
 from tailrace_schemas.cql.values import codec
 from tailrace_schemas.position import Position
+from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.sinks.sql.sink import SqlSink
-from tailrace_spark.sinks.writing import write_here
 from tests.support.expiry import SECOND, Time
 from tests.support.shop import PLAIN
 from tests.unit.spark.cassandra import Log, truncate, with_source

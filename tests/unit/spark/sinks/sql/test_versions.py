@@ -6,12 +6,11 @@ import pytest
 import sqlalchemy as sa
 
 from tailrace_schemas.errors import SettingsError
-from tailrace_spark.batch.sink_progress import SinkProgress
+from tailrace_spark.batch.delivery import SinkProgress
+from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.sinks.sql.catalog import TABLES
 from tailrace_spark.sinks.sql.sink import SqlSink
-from tailrace_spark.sinks.state_store.formats import FORMAT, FORMATS
-from tailrace_spark.sinks.state_store.tables import CATALOG
-from tailrace_spark.sinks.writing import write_here
+from tailrace_spark.sinks.state_store.tables import CATALOG, FORMAT, FORMATS
 from tests.support.letters import MemoryLetters
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import Database, piece

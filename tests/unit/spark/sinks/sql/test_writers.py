@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from tailrace_spark.batch.delivery import Piece, Summary
+from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.sinks.sql.sink import SqlSink
-from tailrace_spark.sinks.writing import write_here
 from tests.support.shop import PLAIN
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import Database, piece

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tailrace_schemas.change import Change
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Summary
+from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.sinks.sql.sink import SqlSink
-from tailrace_spark.sinks.writing import write_here
 from tests.unit.spark.sinks.contract import Database, piece
 from tests.unit.tables import table
 

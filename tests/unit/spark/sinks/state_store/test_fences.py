@@ -12,10 +12,10 @@ from sqlalchemy.exc import OperationalError
 
 from tailrace_schemas.errors import FencedError, ServiceError
 from tailrace_schemas.topics import KafkaPartition
-from tailrace_spark.batch.micro_batch import MicroBatch
+from tailrace_spark.batch.delivery import MicroBatch
 from tailrace_spark.sinks.state_store.engine import open_engine
 from tailrace_spark.sinks.state_store.fences import FENCES, PARTITIONS, Claim, Fence, begin_partition
-from tailrace_spark.sinks.state_store.formats import make_tables
+from tailrace_spark.sinks.state_store.tables import make_tables
 from tests.unit.spark.sinks.contract import Database
 
 STREAM = "0d4f8c0f5e0b4dd0a7d4f3f0a1b2c3d4"

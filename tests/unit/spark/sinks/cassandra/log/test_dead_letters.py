@@ -17,7 +17,7 @@ from tailrace_schemas.streams import build_generation
 from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId
 from tailrace_spark.job.replay import ReplayCounts, replay_whole_updates
 from tailrace_spark.sinks.cassandra.log.sink import LogTablesSink
-from tailrace_spark.sinks.writing import write_here
+from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.source.decode import pieces
 from tailrace_spark.streams.lookup import StreamTable
 from tests.support.letters import MemoryLetters

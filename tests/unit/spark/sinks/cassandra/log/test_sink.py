@@ -14,8 +14,7 @@ from tailrace_spark.batch.delivery import DeadLetter, RecordId, Summary
 from tailrace_spark.sinks.cassandra.cluster import Batch
 from tailrace_spark.sinks.cassandra.log.sink import LogTablesSink
 from tailrace_spark.sinks.cassandra.settings import keyspace_name
-from tailrace_spark.sinks.protocol import Watermark
-from tailrace_spark.sinks.writing import write_here
+from tailrace_spark.sinks.protocol import Watermark, write_here
 from tests.support.letters import MemoryLetters
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.cassandra.log.cluster import (

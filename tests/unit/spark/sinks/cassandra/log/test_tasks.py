@@ -11,16 +11,14 @@ import pytest
 
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.topics import KafkaPartition
-from tailrace_spark.batch.delivery import DeadLetter, RecordId, Summary
-from tailrace_spark.batch.micro_batch import MicroBatch
+from tailrace_spark.batch.delivery import DeadLetter, MicroBatch, RecordId, Summary
 from tailrace_spark.sinks.cassandra.cluster import CassandraStore
 from tailrace_spark.sinks.cassandra.log.sink import LogOpener, LogTablesSink
 from tailrace_spark.sinks.cassandra.settings import LogTablesSinkSettings
 from tailrace_spark.sinks.cassandra.sink_base import CassandraWriter
 from tailrace_spark.sinks.letters import LOGGED, Letters
-from tailrace_spark.sinks.protocol import HereOnlyError
-from tailrace_spark.sinks.writing import write_here
-from tailrace_spark.tasks.updates import UpdateReading
+from tailrace_spark.sinks.protocol import HereOnlyError, write_here
+from tailrace_spark.tasks.partition_writer import UpdateReading
 from tests.support.letters import MemoryLetters
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.cassandra.log.cluster import LOG, NARROWED, ORDERS, ORDERS_LOG, WIDER, Cluster, piece

@@ -1,0 +1,128 @@
+"""Leases by the clock of the meta database: years behind the workers' own, it passes only where the test says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from tailrace_schemas.errors import ServiceError
+from tailrace_server.meta import database
+from tailrace_server.meta.database import MetaDatabase, file_url
+from tailrace_server.meta.leases import Leases
+from tailrace_server.meta.subscriptions import Subscriptions
+from tailrace_server.model.delivery import PartitionProgress
+from tailrace_server.model.subscription import LostLeaseError
+from tests import mariadb
+from tests.services.proxy import Proxy
+from tests.support.clock import ManualClock
+from tests.support.meta_database import by
+from tests.unit.server.meta.hanging import behind_a_proxy
+from tests.unit.server.requests import CLUSTER, request
+
+LEASE = 60.0
+MILLENNIUM = 946_684_800.0  # in 2000
+PROGRESS = {("t", 0): PartitionProgress(7)}
+pytestmark = pytest.mark.promise("subscription.one-owner")
+
+
+@pytest.fixture
+def clock() -> Iterator[ManualClock]:
+    """SQLite's clock."""
+    manual = ManualClock(MILLENNIUM)
+    with by(lambda: manual.now):
+        yield manual
+
+
+@pytest.fixture
+def url(clock: ManualClock, tmp_path: Path) -> str:
+    """A SQLite file's, with that clock."""
+    del clock
+    return file_url(tmp_path / "meta.db")
+
+
+@pytest.fixture(autouse=True)
+def _subscription(subscriptions: Subscriptions) -> None:
+    subscriptions.subscribe(request(), "an operator")
+
+
+@pytest.mark.promise("subscription.one-owner")
+def test_a_lease_lasts_for_its_time_from_its_last_renewal(database: MetaDatabase, clock: ManualClock) -> None:
+    left, right = (Leases(database, CLUSTER, name, LEASE) for name in ("left", "right"))
+    [claim] = left.claim(1)
+    for renew in (lambda: left.renew(1), left.keep):
+        clock.wait(LEASE)
+        renew()
+    clock.wait(LEASE)
+    left.save(claim, PROGRESS)
+    assert right.claim(1) == []
+
+    clock.wait(0.001)
+    with pytest.raises(LostLeaseError):
+        left.save(claim, PROGRESS)
+    assert left.renew(1) == {}
+    [taken] = right.claim(1)
+    clock.wait(LEASE)
+    right.save(taken, PROGRESS)
+    clock.wait(0.001)
+    with pytest.raises(LostLeaseError):
+        right.save(taken, PROGRESS)
+
+
+@pytest.mark.promise("subscription.one-owner")
+def test_a_worker_counts_for_a_lease_from_its_last_sign_of_life(
+    database: MetaDatabase, subscriptions: Subscriptions, clock: ManualClock
+) -> None:
+    for name in "ab":
+        subscriptions.subscribe(request(name), "an operator")
+    left, right = (Leases(database, CLUSTER, name, LEASE) for name in ("left", "right"))
+    left.renew(0)
+    assert left.share(100) == 3
+    right.renew(0)
+    clock.wait(LEASE)
+    assert right.share(100) == 2
+    left.renew(0)
+    clock.wait(0.001)
+    assert left.share(100) == 3
+
+
+def stalled(database: MetaDatabase, proxy: Proxy) -> None:
+    with database.transaction() as connection:
+        proxy.stall()
+        connection.execute(sa.select(1))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["postgresql", pytest.param("mysql", marks=pytest.mark.long)])
+def test_one_that_hangs_is_down_and_asked_again_once_it_answers(kind: str) -> None:
+    """Whether it hangs in the middle of a transaction, at the next one, or at a new connection."""
+    if kind == "mysql" and (trouble := mariadb.missing()):
+        pytest.skip(trouble)
+    with behind_a_proxy(kind) as (url, proxy), MetaDatabase(url) as database:
+        database.ping()
+        with pytest.raises(ServiceError):
+            stalled(database, proxy)
+        with pytest.raises(ServiceError):
+            database.ping()
+        proxy.flow()
+        database.ping()
+        proxy.stall()
+        with pytest.raises(ServiceError):
+            database.ping()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "slow"),
+    [("postgresql", "SELECT pg_sleep(600)"), pytest.param("mysql", "SELECT sleep(600)", marks=pytest.mark.long)],
+)
+def test_a_statement_that_takes_too_long_ends(kind: str, slow: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "SECONDS", 1)
+    if kind == "mysql" and (trouble := mariadb.missing()):
+        pytest.skip(trouble)
+    with behind_a_proxy(kind) as (url, _), MetaDatabase(url) as meta:
+        with pytest.raises(ServiceError), meta.transaction() as connection:
+            connection.exec_driver_sql(slow)
+        meta.ping()

@@ -1,0 +1,83 @@
+"""What a SQL sink has of a table, as it is held against the source, and what a repair takes away from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tailrace_schemas.tokens import token
+from tailrace_spark.comparison.rows import NO_ROWS, buckets_of, removal
+from tailrace_spark.comparison.source import TableTarget
+from tailrace_spark.merge.stored_row import STATIC
+from tailrace_spark.rowstate.row import state_of
+from tailrace_spark.sinks.protocol import write_here
+from tailrace_spark.sinks.sql.sink import SqlSink
+from tailrace_spark.snapshot.ranges import TokenRange
+from tests.support.expiry import SECOND
+from tests.support.shop import WIDE
+from tests.unit.spark.cassandra import Log, key_of
+from tests.unit.spark.sinks.conftest import new_database
+from tests.unit.spark.sinks.contract import Database, piece
+
+LOG = Log(WIDE)
+NOW = 1_000
+RING = buckets_of([TokenRange()], 8)
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    """A SQLite file."""
+    yield from new_database("sqlite", tmp_path)
+
+
+@pytest.fixture
+def sink(database: Database) -> Iterator[SqlSink]:
+    with closing(SqlSink(database.url, clock=lambda: NOW)) as opened:
+        yield opened
+
+
+@pytest.mark.slow
+@pytest.mark.promise("compare.finds")
+def test_each_row_and_static_row_is_found_in_the_bucket_of_its_token(sink: SqlSink) -> None:
+    write_here(sink, [piece([*(LOG.insert((key,), (1,), key, v="a") for key in range(9)), LOG.static((3,), 7, s="x")])])
+    target = TableTarget(sink, WIDE)
+    digests = target.digests(RING, NOW)
+    assert sum(count for count, _ in digests.values()) == 10
+    for bucket in range(len(RING.ranges)):
+        rows = target.rows(RING, {bucket}, NOW)
+        assert len(rows) == digests.get(bucket, NO_ROWS)[0]
+        assert {RING.of(token(key)) for key, _ in rows} <= {bucket}
+    static = target.rows(RING, range(8), NOW)[key_of(WIDE, 3), STATIC]
+    assert (static.newest, static.shown) == (7, (3,))
+
+
+@pytest.mark.promise("compare.repairs")
+def test_a_row_that_is_taken_away_comes_back_with_the_next_write(database: Database, sink: SqlSink) -> None:
+    """Though the repair is long after that write."""
+    write_here(sink, [piece([LOG.insert((1,), (1,), 5 * SECOND, v="a"), LOG.insert((1,), (2,), 5 * SECOND, v="b")])])
+    target = TableTarget(sink, WIDE)
+    keys = list(target.rows(RING, range(8), NOW))
+    states = {key: row.state for key, row in target.stored(keys).items() if row.state is not None}
+    assert len(states) == 2
+    sink.amend(WIDE, {key: removal(None, state, NOW) for key, state in states.items()}, {})
+    assert database.select("SELECT * FROM shop_wide") == []
+    write_here(
+        sink, [piece([LOG.update((1,), (1,), 5 * SECOND, v="c"), LOG.update((1,), (2,), 5 * SECOND + 1, v="d")])]
+    )
+    assert database.select("SELECT * FROM shop_wide") == [(1, 2, None, "d")]
+
+
+@pytest.mark.promise("compare.repairs")
+def test_a_value_that_is_taken_away_is_replaced_by_the_next_one(database: Database, sink: SqlSink) -> None:
+    write_here(sink, [piece([LOG.insert((1,), (1,), 5 * SECOND, v="a")])])
+    target = TableTarget(sink, WIDE)
+    [(key, row)] = target.stored(target.rows(RING, range(8), NOW)).items()
+    assert row.state is not None
+    source = state_of(LOG.insert((1,), (1,), 5 * SECOND))
+    sink.amend(WIDE, {key: removal(source, row.state, NOW)}, {})
+    assert database.select("SELECT * FROM shop_wide") == [(1, 1, None, None)]
+    write_here(sink, [piece([LOG.update((1,), (1,), 5 * SECOND + 1, v="b")])])
+    assert database.select("SELECT * FROM shop_wide") == [(1, 1, None, "b")]

@@ -1,0 +1,44 @@
+"""Pieces of masked changes: nothing in them says what was masked."""
+
+from __future__ import annotations
+
+from tailrace_schemas.masks import Masks, Rule
+from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId
+from tailrace_spark.shaping.shape import masked
+from tests.unit.spark.cassandra import Log
+from tests.unit.tables import table
+
+PEOPLE = table({"id": "int"}, {}, {}, {"email": "text", "age": "int"}, keyspace="shop", name="people")
+LOG = Log(PEOPLE)
+MASKS = Masks([Rule.parse("shop.people.email", "drop")])
+
+
+def test_neither_changes_nor_dead_letters_have_their_records_bytes() -> None:
+    change = LOG.insert((1,), (), 10, email="ann@shop", age=5)
+    piece = Piece(
+        (Delivered(RecordId("t", 0, 0), change, message=b"ann@shop"),),
+        (DeadLetter(RecordId("t", 0, 1), "why", b"ann@shop"),),
+    )
+    [found] = masked([piece], MASKS)
+    assert "ann@shop" not in repr(found)
+    assert [one.message for one in found.changes] == [one.message for one in found.dead_letters] == [b""]
+    assert [cell.column.name for cell in found.changes[0].change.cells] == ["age"]
+
+
+def test_what_nothing_is_left_of_is_in_no_piece() -> None:
+    places = [RecordId("t", 0, offset) for offset in range(2)]
+    changes = [LOG.update((1,), (), 10, email="ann@shop"), LOG.update((1,), (), 11, age=6)]
+    piece = Piece(tuple(Delivered(place, change) for place, change in zip(places, changes, strict=True)))
+    [found] = masked([piece], MASKS)
+    assert [one.record_id.offset for one in found.changes] == [1]
+
+
+def test_changes_that_the_masks_do_not_fit_are_dead_letters_and_the_others_go_on() -> None:
+    other = Log(table({"email": "text"}, regular={"v": "int"}, keyspace="shop", name="people"))
+    changes = [LOG.insert((1,), (), 10, age=5), other.insert(("ann@shop",), (), 10, v=1)]
+    delivered = [Delivered(RecordId("t", 0, at), one, message=b"ann@shop") for at, one in enumerate(changes)]
+    [found] = masked([Piece(tuple(delivered))], MASKS)
+    assert [one.record_id.offset for one in found.changes] == [0]
+    [letter] = found.dead_letters
+    assert letter == DeadLetter(RecordId("t", 0, 1), letter.reason)
+    assert "drop of shop.people.email" in letter.reason

@@ -1,0 +1,78 @@
+"""Messages of tables that were dropped, read by the definition of the one that has their name now."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+import pytest
+from fastavro import parse_schema, schemaless_reader
+
+from tailrace_schemas.avro import Encoder, SchemaEntry
+from tailrace_schemas.avro.frames import body_at
+from tailrace_schemas.change import Change
+from tailrace_schemas.table import Table
+from tailrace_schemas.table_json import table_to_json
+from tailrace_spark.source.changes import rewritten, unfit_columns
+from tests.unit.spark.cassandra import Log
+from tests.unit.tables import table
+
+NOW = table({"id": "int"}, {"count": "text"}, {}, {"v": "text", "w": "int", "tags": "set<text>"})
+
+
+def former(columns: dict[str, str], key: str = "int", count: str = "text") -> Log:
+    """An earlier table of that name."""
+    return Log(replace(table({"id": key}, {"count": count}, {}, columns), id=UUID(int=7)))
+
+
+def unfit(written: Table, present: Table = NOW) -> frozenset[str]:
+    """The columns that have another type now."""
+    return unfit_columns(written, json.dumps(table_to_json(present)))
+
+
+def read(change: Change) -> Any:
+    """What a reader of the present definition has of a change."""
+    encoder, reader = Encoder(change.table, "p"), Encoder(NOW, "p").schema_text
+    entry = SchemaEntry(schema_id=encoder.schema_id, topic="t", table=change.table, avro=encoder.schema_text)
+    message = rewritten(encoder.value(change), entry, reader, unfit(change.table))
+    assert message is not None
+    return schemaless_reader(io.BytesIO(message[body_at(message) :]), parse_schema(json.loads(reader)), None)
+
+
+@pytest.mark.parametrize(("cql_type", "value"), [("int", 7), ("blob", b"a"), ("frozen<list<text>>", ["a"])])
+def test_a_column_of_another_type_is_null_and_the_others_are_read(cql_type: str, value: object) -> None:
+    """Also where Avro could promote it, as bytes to a string."""
+    log = former({"v": cql_type, "w": "int", "gone": "text"})
+    record = read(log.insert((1,), ("a",), 5, v=value, w=8, gone="x"))
+    assert record["columns"] == {"v": None, "w": 8, "tags": None}
+    assert record["key"] == {"id": 1, "count": "a"}
+
+
+def test_a_key_of_another_type_is_null() -> None:
+    record = read(former({"w": "int"}, key="text", count="int").insert(("one",), (2,), 5, w=8))
+    assert (record["op"], record["key"], record["columns"]["w"]) == ("insert", {"id": None, "count": None}, 8)
+
+
+def test_the_bounds_of_a_range_are_there_without_the_column() -> None:
+    """Their own `count` is not the column of that name."""
+    record = read(former({}, count="int").delete_range((1,), (3,), (9,), 5))
+    assert record["range"]["start"] == {"_x63_ount": None, "count": 1, "inclusive": True}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "fits"),
+    [
+        ("int", "int", True),
+        ("int", "bigint", False),
+        ("set<int>", "set<text>", False),
+        ("set<text>", "frozen<set<text>>", False),
+        ("vector<float, 2>", "vector<float, 3>", False),
+        ("frozen<map<text, addr>>", "frozen<map<text, addr>>", True),
+    ],
+)
+def test_which_types_fit(before: str, now: str, fits: bool) -> None:
+    written, present = (table({"id": "int"}, {}, {}, {"v": cql_type}) for cql_type in (before, now))
+    assert unfit(written, present) == (frozenset() if fits else {"v"})

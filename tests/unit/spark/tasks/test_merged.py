@@ -1,0 +1,130 @@
+"""What a task of `merged` makes of changes and stored rows, however the changes are cut and repeated."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tailrace_schemas.avro import Encoder, SchemaEntry
+from tailrace_schemas.change import Change
+from tailrace_schemas.table_json import table_to_json
+from tailrace_spark.rowstate.codec import encode_truncations
+from tailrace_spark.rowstate.truncation import TruncationState
+from tailrace_spark.tasks.merged import GroupMerge, merge_group, result_schema
+from tailrace_spark.tasks.schemas import TaskSchemas
+from tests.unit.spark.cassandra import Log
+from tests.unit.tables import table
+
+ORDERS = table(
+    {"shop": "int"}, {"id": "int"}, regular={"amount": "int"}, static={"name": "text"}, keyspace="shop", name="orders"
+)
+ENCODER = Encoder(ORDERS, "p")
+LOG = Log(ORDERS)
+AT, NOW = 1_700_000_000_000_000, 1_700_000_100
+CHANGES = [
+    *[LOG.insert((1,), (number,), AT, amount=number) for number in range(5)],
+    LOG.static((1,), AT, name="first"),
+    LOG.update((1,), (0,), AT + 2, amount=10),
+    LOG.update((1,), (0,), AT + 1, amount=99),
+    LOG.delete((1,), (1,), AT + 1),
+    LOG.insert((2,), (7,), AT, amount=7),
+    LOG.delete_partition((2,), AT + 1),
+    LOG.static((3,), AT, name="alone"),
+    LOG.insert((1,), (1,), AT, amount=5),
+]
+ROWS = [
+    {"shop": 1, "id": 0, "name": "first", "amount": 10},
+    {"shop": 1, "id": 2, "name": "first", "amount": 2},
+    {"shop": 1, "id": 3, "name": "first", "amount": 3},
+    {"shop": 1, "id": 4, "name": "first", "amount": 4},
+    {"shop": 3, "id": None, "name": "alone", "amount": None},
+]
+
+
+def schemas() -> Mapping[bytes, SchemaEntry]:
+    entry = SchemaEntry(
+        schema_id=ENCODER.schema_id,
+        topic="p.shop.orders",
+        table=ORDERS,
+        avro=ENCODER.schema_text,
+        part="value",
+        announced=1,
+    )
+    return TaskSchemas.of({ENCODER.schema_id: entry})
+
+
+def work(erased: int | None = None, *, everything: bool = False) -> GroupMerge:
+    definition, truncations = json.dumps(table_to_json(ORDERS)), encode_truncations(TruncationState())
+    return GroupMerge(definition, schemas(), truncations, 30.0, erased, NOW, everything)
+
+
+def records(changes: Sequence[Change | bytes]) -> Any:
+    values = [change if isinstance(change, bytes) else ENCODER.value(change) for change in changes]
+    count = len(values)
+    return pa.table(
+        {
+            "topic": ["p.shop.orders"] * count,
+            "partition": pa.array([0] * count, pa.int32()),
+            "offset": pa.array(range(count), pa.int64()),
+            "value": pa.array(values, pa.binary()),
+            "generation": pa.nulls(count, pa.int64()),
+            "stream_id": pa.nulls(count, pa.binary()),
+        }
+    )
+
+
+def nothing() -> Any:
+    return result_schema(ORDERS).empty_table()
+
+
+def shown(rows: Any) -> list[dict[str, Any]]:
+    return [row for row in rows["row"].to_pylist() if row is not None]
+
+
+@pytest.mark.promise("spark.merged")
+def test_rows_are_those_of_select() -> None:
+    rows = merge_group(work(), records(CHANGES), nothing())
+    assert rows.schema == result_schema(ORDERS)
+    assert sorted(shown(rows), key=str) == sorted(ROWS, key=str)
+    assert set(rows["problem"].to_pylist()) == {None}
+
+
+@pytest.mark.slow
+@pytest.mark.promise("spark.merged")
+@pytest.mark.parametrize("seed", range(8))
+def test_they_are_the_same_however_changes_are_cut_repeated_and_ordered(seed: int) -> None:
+    random = Random(seed)
+    mixed = random.sample([*CHANGES, *random.sample(CHANGES, 5)], len(CHANGES) + 5)
+    rows = nothing()
+    while mixed:
+        count = random.randint(1, 5)
+        rows = merge_group(work(), records(mixed[:count]), rows)
+        mixed = mixed[count:]
+    whole = merge_group(work(), records(CHANGES), nothing())
+    assert rows.equals(whole)
+    assert merge_group(work(), records(CHANGES), rows).equals(whole)
+
+
+def test_a_truncation_hides_what_is_older_of_all_rows() -> None:
+    rows = merge_group(work(), records(CHANGES), nothing())
+    after = merge_group(work(AT + 1, everything=True), records([]), rows)
+    assert shown(after) == [{"shop": 1, "id": 0, "name": None, "amount": 10}]
+
+
+def test_a_record_that_is_no_change_is_a_problem_with_its_place() -> None:
+    rows = merge_group(work(), records([*CHANGES, b"rubbish"]), nothing())
+    [problem] = [text for text in rows["problem"].to_pylist() if text is not None]
+    assert problem.startswith(f"p.shop.orders, partition 0, offset {len(CHANGES)}: ")
+    assert len(shown(rows)) == len(ROWS)
+
+
+def test_what_groups_are_told_travels_to_executors() -> None:
+    """Compiled classes cannot be pickled: this runs on compiled code too."""
+    sent = pickle.loads(pickle.dumps(work(AT)))  # noqa: S301 - our own bytes
+    assert merge_group(sent, records(CHANGES), nothing()).equals(merge_group(work(AT), records(CHANGES), nothing()))
