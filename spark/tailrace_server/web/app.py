@@ -86,7 +86,7 @@ def pages(site: Site) -> FastAPI:
     routes(app, site, renderer)
     editing.routes(app, site, renderer)  # before those with a name in the address
     reading.routes(app, site, renderer)
-    reading.routes(app, site, renderer)
+    reading.changing_routes(app, site, renderer)
     looking.routes(app, site, renderer)
     _errors(app, site, renderer)
     return app

@@ -223,7 +223,7 @@ def test_a_list_says_how_far_each_is_in_time_and_why_one_fails_across_its_width(
 @pytest.mark.parametrize(
     ("values", "stage"),
     [
-        ({"owner": None}, "waits for a worker"),
+        ({"owner": None, "running": False}, "waits for a worker"),
         ({"behind": None}, "starting"),
         ({"behind": None, "reason": "shop.orders has no cdc"}, "waits for its table"),
         ({"behind": 0}, "follows the log"),
@@ -237,5 +237,13 @@ def test_a_list_says_how_far_each_is_in_time_and_why_one_fails_across_its_width(
     ],
 )
 def test_stages(values: dict[str, Any], stage: str) -> None:
-    row = {"state": "active", "owner": "w", "behind": 0, "stage": "log", "snapshot_percent": None, "reason": ""}
+    row = {
+        "state": "active",
+        "owner": "w",
+        "running": True,
+        "behind": 0,
+        "stage": "log",
+        "snapshot_percent": None,
+        "reason": "",
+    }
     assert stage_of({**row, **values}) == stage
