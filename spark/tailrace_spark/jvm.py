@@ -4,11 +4,11 @@ Only sessions that this process started have a Java here: Spark Connect has none
 none.
 
 - job/session.py sets secrets once Java runs, which no command line shows. A builder would have to take settings later.
-- job/query_status.py shows what a batch waits for. No public call sets the status of a query.
+- job/progress.py shows what a batch waits for. No public call sets the status of a query.
 - job/endings.py tells how Java ended, and waits until Spark interrupts a batch. A batch has no way of its own to end.
-- job/parts.py takes a share of the driver's memory, whoever has set it.
+- job/batch_records.py takes a share of the driver's memory, whoever has set it.
 - job/checkpoint_files.py keeps files beside a checkpoint, at any URL. Python has no client for Hadoop's file systems.
-- job/spark_quiet.py sets the level of one logger. `setLogLevel` is for all at once.
+- job/session.py also sets the level of one logger. `setLogLevel` is for all at once.
 - source/kafka.py matches topics as `subscribePattern` does. Java's regular expressions are not Python's.
 """
 

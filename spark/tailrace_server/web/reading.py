@@ -1,4 +1,4 @@
-"""The pages that only show: all subscriptions, one, and the audit."""
+"""The pages of subscriptions: all, one, and the audit; and what pauses, resets and cancels one."""
 
 from __future__ import annotations
 
