@@ -3,8 +3,6 @@
 Annotations are not put off here: FastAPI reads them, and some are made of arguments.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Annotated, Any, Final
 

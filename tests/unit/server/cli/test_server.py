@@ -20,7 +20,7 @@ PART = """
 import os, sys, threading
 from pathlib import Path
 from tailrace_common.cli.signals import stopping
-from tailrace_server.cli import supervising
+from tailrace_server.cli import server as supervising
 import logging
 
 role, folder = sys.argv[-1], Path(sys.argv[1])
