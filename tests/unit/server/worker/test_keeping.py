@@ -139,7 +139,7 @@ def test_what_a_later_version_wrote_is_refused_with_what_to_do(database: MetaDat
     leases = Leases(database, CLUSTER, "w", 60)
     [claim] = leases.claim(1)
     leases.save_snapshots(claim, '{"version": 99}')
-    with pytest.raises(SettingsError, match=r"shop.orders/warehouse: .*version 99.*reset shop.orders/warehouse --snap"):
+    with pytest.raises(SettingsError, match=r"shop.orders/warehouse: .*format 99.*reset shop.orders/warehouse --snap"):
         MetaNotes(leases, claim).read()
 
 
