@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, FastAPI, Request
 from fastapi.responses import Response
 
-from tailrace_common.kafka import RecentRecords, RecordFetcher, StartOffsets
+from tailrace_common.kafka import RecentRecords, StartOffsets
 from tailrace_common.secrets import redact
 from tailrace_common.settings import Settings
 from tailrace_common.topics import GenerationReader, ProgressReader, SchemaReader
@@ -33,12 +31,10 @@ from tailrace_server.web.access import Site, form_of
 from tailrace_server.web.reading import ONE, operator
 from tailrace_server.web.rendering import Renderer, path_of, redirect
 from tailrace_server.worker.settings import stream_settings, topics_pattern
-from tailrace_spark.batch.delivery import DeadLetter, RecordId
-from tailrace_spark.job.replay import ReplayCounts, all_letters, replay_letters
-from tailrace_spark.shaping import masks_of, shape_of
+from tailrace_spark.batch.delivery import DeadLetter
+from tailrace_spark.job.replay import ReplayCounts, all_letters, replay_sink
+from tailrace_spark.shaping import masks_of
 from tailrace_spark.sinks.letters import LetterReader, LetterTopic
-from tailrace_spark.sinks.registry import sink_of
-from tailrace_spark.source.decode import pieces
 
 Form = Annotated[dict[str, str], Depends(form_of)]
 _SECONDS: Final = 10.0
@@ -245,21 +241,7 @@ class LetterBoxes:
             )
         counted, name = self._counted(subscription), subscription.sink_name
         settings = stream_settings(self._settings, subscription, "unused")
-        with (
-            LetterReader(LetterTopic.of(settings, name)) as box,
-            closing(sink_of(settings, name)) as sink,
-            SchemaReader(settings.kafka.reveal(), settings.topics.prefix) as schemas,
-            RecordFetcher(settings.kafka.reveal()) as records,
-        ):
-            sink.reach()
-            decoded = partial(pieces, schemas=schemas, early=settings.stream.accept_early)
-            shape = shape_of(settings.stream, sink)
-            shaped = decoded if shape is None else lambda batch: shape.shaped(decoded(batch))
-
-            def fetch(record_id: RecordId) -> bytes | None:
-                return records.value(*record_id.key)
-
-            done = sum(replay_letters(box, sink, shaped, fetch), ReplayCounts())
+        done = sum(replay_sink(name, settings), ReplayCounts())
         self._subscriptions.count_letters(subscription.id, counted, done.again + done.left)
         return done
 

@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
-from functools import partial
 from typing import Annotated
 
 import typer
 
 from tailrace_common.cli.console import on_terminal, print_rows, say
 from tailrace_common.cli.options import SettingsFile, settings_of
-from tailrace_common.kafka import RecordFetcher
 from tailrace_common.settings import Settings
-from tailrace_common.topics import GenerationReader, SchemaReader
-from tailrace_schemas.errors import ServiceError, SettingsError
-from tailrace_schemas.topics import Internal, internal_topic
-from tailrace_spark.batch.delivery import RecordId
-from tailrace_spark.job.replay import ReplayCounts, all_letters, remove_letters, replay_letters, replay_whole_updates
-from tailrace_spark.shaping import shape_of
-from tailrace_spark.sinks.letters import LetterReader, LetterTopic
-from tailrace_spark.sinks.registry import SINKS, sink_of
+from tailrace_spark.job.replay import ReplayCounts, all_letters, box_of, remove_letters, replay_sink
+from tailrace_spark.sinks.letters import LetterReader
+from tailrace_spark.sinks.registry import SINKS
 from tailrace_spark.sinks.sink_type import SinkType
-from tailrace_spark.source.decode import pieces
-from tailrace_spark.streams.lookup import StreamTable
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -125,49 +115,13 @@ def remove(name: Name, config: SettingsFile = None) -> None:
 def replay_all(name: str, settings: Settings) -> ReplayCounts:
     """Write the letters of a sink of these settings again, and say what becomes of them."""
     done = ReplayCounts()
-    with (
-        box_of(settings, name) as box,
-        closing(sink_of(settings, name)) as sink,
-        SchemaReader(settings.kafka.reveal(), settings.topics.prefix, ordered=True) as schemas,
-        RecordFetcher(settings.kafka.reveal()) as records,
-    ):
-        sink.reach()
-        decoded = partial(pieces, schemas=schemas, early=settings.stream.accept_early)
-        shape = shape_of(settings.stream, sink)
-        shaped = decoded if shape is None else lambda letters: shape.shaped(decoded(letters))
-
-        def fetch(record_id: RecordId) -> bytes | None:
-            return records.value(*record_id.key)
-
-        parts = (
-            replay_letters(box, sink, shaped, fetch)
-            if (updates := sink.capabilities.whole_updates) is None
-            else replay_whole_updates(box, sink, shaped, fetch, updates, _streams(settings))
-        )
-        for replayed_page in parts:
-            done += replayed_page
-            say(f"{done.taken} taken in, {done.again} set aside again{_left(done)}")
+    for part in replay_sink(name, settings):
+        done += part
+        say(f"{done.taken} taken in, {done.again} set aside again{_left(done)}")
     if done == ReplayCounts():
         say("there are no dead letters")
     return done
 
 
-def _streams(settings: Settings) -> StreamTable:
-    """The generations up to now. Raises ServiceError where none is published."""
-    topic = internal_topic(settings.topics.prefix, Internal.GENERATIONS)
-    with GenerationReader.open(settings.kafka.reveal(), topic) as reader:
-        published = reader.refresh()
-        if not published:
-            raise ServiceError("no valid generation is published yet: is an agent running?")
-        return StreamTable.of_published(published, reader.known_until)
-
-
 def _left(done: ReplayCounts) -> str:
     return f", {done.left} left, which their topics have no longer" if done.left else ""
-
-
-def box_of(settings: Settings, name: str) -> LetterReader:
-    """The dead letters of a sink. Raises SettingsError where there is none of the name."""
-    if name not in settings.sink:
-        raise SettingsError(f"there is no [sink.{name}]; set: {', '.join(settings.sink) or 'none'}")
-    return LetterReader(LetterTopic.of(settings, name))

@@ -7,14 +7,24 @@ change have one place.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
 
+from tailrace_common.kafka import RecordFetcher
+from tailrace_common.settings import Settings
+from tailrace_common.topics import GenerationReader, SchemaReader
+from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_schemas.topics import Internal, internal_topic
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId
-from tailrace_spark.sinks.letters import LetterBox
+from tailrace_spark.shaping import shape_of
+from tailrace_spark.sinks.letters import LetterBox, LetterReader, LetterTopic
 from tailrace_spark.sinks.protocol import AGAIN, Sink, UpdateSink, write_here
+from tailrace_spark.sinks.registry import sink_of
+from tailrace_spark.source.decode import pieces
 from tailrace_spark.source.table_updates import OpenUpdate, with_streams
 from tailrace_spark.streams.assign import SNAPSHOT_MARK
 from tailrace_spark.streams.lookup import StreamTable
@@ -36,6 +46,50 @@ class ReplayCounts:
 
     def __add__(self, other: ReplayCounts) -> ReplayCounts:
         return ReplayCounts(self.taken + other.taken, self.again + other.again, self.left + other.left)
+
+
+def box_of(settings: Settings, name: str) -> LetterReader:
+    """The dead letters of a sink. Raises SettingsError where there is none of the name."""
+    if name not in settings.sink:
+        raise SettingsError(f"there is no [sink.{name}]; set: {', '.join(settings.sink) or 'none'}")
+    return LetterReader(LetterTopic.of(settings, name))
+
+
+def replay_sink(name: str, settings: Settings) -> Iterator[ReplayCounts]:
+    """Write every letter of a sink of these settings again, in this process; what became of each part, once committed.
+
+    A stream may write meanwhile. Raises SettingsError where there is no sink of the name, ServiceError where Kafka or
+    the store does not answer.
+    """
+    with (
+        box_of(settings, name) as box,
+        closing(sink_of(settings, name)) as sink,
+        SchemaReader(settings.kafka.reveal(), settings.topics.prefix, ordered=True) as schemas,
+        RecordFetcher(settings.kafka.reveal()) as records,
+    ):
+        sink.reach()
+        decoded = partial(pieces, schemas=schemas, early=settings.stream.accept_early)
+        shape = shape_of(settings.stream, sink)
+        shaped = decoded if shape is None else lambda letters: shape.shaped(decoded(letters))
+
+        def fetch(record_id: RecordId) -> bytes | None:
+            return records.value(*record_id.key)
+
+        updates = sink.capabilities.whole_updates
+        if updates is None:
+            yield from replay_letters(box, sink, shaped, fetch)
+        else:
+            yield from replay_whole_updates(box, sink, shaped, fetch, updates, _streams(settings))
+
+
+def _streams(settings: Settings) -> StreamTable:
+    """The generations up to now. Raises ServiceError where none is published."""
+    topic = internal_topic(settings.topics.prefix, Internal.GENERATIONS)
+    with GenerationReader.open(settings.kafka.reveal(), topic) as reader:
+        published = reader.refresh()
+        if not published:
+            raise ServiceError("no valid generation is published yet: is an agent running?")
+        return StreamTable.of_published(published, reader.known_until)
 
 
 def all_letters(box: LetterBox) -> Iterator[DeadLetter]:
@@ -67,11 +121,11 @@ def replay_letters(
         yield ReplayCounts(taken=written, again=len(readable) - written, left=len(letters) - len(readable))
 
 
-def _written_again(box: LetterBox, sink: Sink, letters: Sequence[DeadLetter], pieces: Iterable[Piece]) -> int:
+def _written_again(box: LetterBox, sink: Sink, letters: Sequence[DeadLetter], again: Iterable[Piece]) -> int:
     """How many of the letters the sink has taken in."""
     if not letters:
         return 0
-    write_here(sink, pieces, AGAIN)
+    write_here(sink, again, AGAIN)
     return box.remove(letters)
 
 
