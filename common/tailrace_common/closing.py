@@ -1,8 +1,11 @@
-"""What is closed at the end of a `with`."""
+"""What ends with a `with`: whatever has a `close`, and threads."""
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
@@ -21,3 +24,16 @@ class Closing(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+@contextmanager
+def beside(run: Callable[[threading.Event], None], name: str) -> Iterator[None]:
+    """While inside, `run` goes on in a thread of this name. It ends once its event is set, and is waited for."""
+    over = threading.Event()
+    thread = threading.Thread(target=run, args=(over,), name=name, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

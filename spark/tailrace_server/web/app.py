@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Annotated, Any, Final
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
@@ -14,6 +14,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.staticfiles import StaticFiles
 
+from tailrace_common.closing import beside
 from tailrace_common.secrets import redact
 from tailrace_common.sections.section import is_loopback
 from tailrace_common.sections.server import CALLBACK
@@ -56,25 +57,17 @@ def install(app: FastAPI, site: Site) -> None:
     app.add_middleware(Guard, loopback_only=site.doors.keys is None)
 
 
-@contextmanager
-def sampling(history: History) -> Iterator[None]:
+def sampling(history: History) -> AbstractContextManager[None]:
     """While inside, totals are kept for charts."""
-    stop = threading.Event()
 
-    def sample() -> None:
+    def sample(stop: threading.Event) -> None:
         while not stop.wait(_SAMPLING_SECONDS):
             try:
                 history.take()
             except ServiceError:
                 continue  # charts have a gap; whoever needs the meta database says so
 
-    thread = threading.Thread(target=sample, name="history", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
+    return beside(sample, "history")
 
 
 def pages(site: Site) -> FastAPI:

@@ -9,10 +9,11 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Final
 from uuid import uuid4
 
+from tailrace_common.closing import beside
 from tailrace_common.kafka import PartitionEnds
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_common.settings import Settings
@@ -85,20 +86,12 @@ def work(worker: Worker, stop: threading.Event, spark: SparkOnce, lease_seconds:
             worker.beat()
 
 
-@contextmanager
-def watched(worker: Worker) -> Iterator[None]:
+def watched(worker: Worker) -> AbstractContextManager[None]:
     """While inside, all that runs stops when the leases end, whatever a beat waits for."""
-    over = threading.Event()
 
-    def watch() -> None:
-        left = 0.0
-        while not over.wait(left if left > 0 else _BEAT_SECONDS):
-            left = worker.expire()
+    def watch(over: threading.Event) -> None:
+        lease_seconds = 0.0
+        while not over.wait(lease_seconds if lease_seconds > 0 else _BEAT_SECONDS):
+            lease_seconds = worker.expire()
 
-    thread = threading.Thread(target=watch, name="leases", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
+    return beside(watch, "leases")

@@ -8,12 +8,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from typing import Final
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from tailrace_common.cli.console import print_json
+from tailrace_common.closing import beside
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.snapshot.publication import Publication, Totals, totals_of
 
@@ -28,15 +30,11 @@ Show = Callable[[Totals, float], None]
 @contextmanager
 def shown(publication: Publication, *, before: Totals) -> Iterator[None]:
     """While inside, how far the snapshot is is shown; `before` is what was out when the command began."""
-    stop = threading.Event()
-    with _bar() if sys.stderr.isatty() else _lines(publication.record.id, before) as show:
-        thread = threading.Thread(target=_watch, args=(publication, show, stop), name="snapshot progress", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            thread.join()
+    with (
+        _bar() if sys.stderr.isatty() else _lines(publication.record.id, before) as show,
+        beside(partial(_watch, publication, show), "snapshot progress"),
+    ):
+        yield
 
 
 def line_of(snapshot: str, totals: Totals, before: Totals, seconds: float) -> dict[str, object]:
