@@ -20,7 +20,7 @@ PART = """
 import os, sys, threading
 from pathlib import Path
 from tailrace_common.cli.signals import stopping
-from tailrace_server.cli import server as supervising
+from tailrace_server.cli.server import end_with_supervisor
 import logging
 
 role, folder = sys.argv[-1], Path(sys.argv[1])
@@ -28,7 +28,7 @@ stop = threading.Event()
 with stopping(stop, logging.getLogger(), "ends"):
     if role.isdecimal():
         raise SystemExit(int(role))
-    supervising.end_with_supervisor(stop)
+    end_with_supervisor(stop)
     (folder / role).write_text(str(os.getpid()))
     stop.wait()
     (folder / role).rename(folder / f"{role}-in-order")

@@ -6,20 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
 
-from tailrace_schemas.errors import ServiceError
-from tailrace_server.meta import database
 from tailrace_server.meta.database import MetaDatabase, file_url
 from tailrace_server.meta.leases import Leases
 from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_server.model.delivery import PartitionProgress
 from tailrace_server.model.subscription import LostLeaseError
-from tests import mariadb
-from tests.services.proxy import Proxy
 from tests.support.clock import ManualClock
 from tests.support.meta_database import by
-from tests.unit.server.meta.hanging import behind_a_proxy
 from tests.unit.server.requests import CLUSTER, request
 
 LEASE = 60.0
@@ -86,43 +80,3 @@ def test_a_worker_counts_for_a_lease_from_its_last_sign_of_life(
     left.renew(0)
     clock.wait(0.001)
     assert left.share(100) == 3
-
-
-def stalled(database: MetaDatabase, proxy: Proxy) -> None:
-    with database.transaction() as connection:
-        proxy.stall()
-        connection.execute(sa.select(1))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["postgresql", pytest.param("mysql", marks=pytest.mark.long)])
-def test_one_that_hangs_is_down_and_asked_again_once_it_answers(kind: str) -> None:
-    """Whether it hangs in the middle of a transaction, at the next one, or at a new connection."""
-    if kind == "mysql" and (trouble := mariadb.missing()):
-        pytest.skip(trouble)
-    with behind_a_proxy(kind) as (url, proxy), MetaDatabase(url) as database:
-        database.ping()
-        with pytest.raises(ServiceError):
-            stalled(database, proxy)
-        with pytest.raises(ServiceError):
-            database.ping()
-        proxy.flow()
-        database.ping()
-        proxy.stall()
-        with pytest.raises(ServiceError):
-            database.ping()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "slow"),
-    [("postgresql", "SELECT pg_sleep(600)"), pytest.param("mysql", "SELECT sleep(600)", marks=pytest.mark.long)],
-)
-def test_a_statement_that_takes_too_long_ends(kind: str, slow: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database, "SECONDS", 1)
-    if kind == "mysql" and (trouble := mariadb.missing()):
-        pytest.skip(trouble)
-    with behind_a_proxy(kind) as (url, _), MetaDatabase(url) as meta:
-        with pytest.raises(ServiceError), meta.transaction() as connection:
-            connection.exec_driver_sql(slow)
-        meta.ping()
