@@ -16,7 +16,6 @@ from uuid import UUID
 
 import mmh3
 import numpy as np
-import pyarrow as pa
 
 from benchmarks.agent.processes import memory_mb_of
 from tailrace_common.kafka import Record
@@ -26,7 +25,6 @@ from tailrace_schemas.ring import Node, Ring, ring_seed
 from tailrace_schemas.streams import Generation, build_generation, stream_for
 from tailrace_schemas.tokens import MAX_TOKEN, MIN_TOKEN, token
 from tailrace_spark.streams.lookup import GenerationColumns, Int64s, StreamTable
-from tailrace_spark.streams.tokens import tokens_of
 
 NOW = 1_760_000_000_000
 ROWS = 1_000_000
@@ -132,12 +130,9 @@ def _look_ups(generation: Generation) -> None:
 def _tokens() -> None:
     drawn = random.Random(1)
     keys = [drawn.randbytes(drawn.randint(4, 40)) for _ in range(SCALAR_ROWS)]
-    column = pa.array(keys, pa.binary())
-    assert tokens_of(column).tolist() == list(map(token, keys))  # noqa: S101
     print("\ntokens a second, of keys of 4 to 40 bytes")
     _rates(
         ("mmh3.hash64, C, one by one: another token for most", SCALAR_ROWS, lambda: list(map(mmh3.hash64, keys))),
-        ("tokens_of: a column", SCALAR_ROWS, lambda: tokens_of(column)),
         ("token: one by one", SCALAR_ROWS, lambda: list(map(token, keys))),
     )
 

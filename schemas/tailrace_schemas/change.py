@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
-from uuid import UUID
 
 from tailrace_schemas.position import Position
 from tailrace_schemas.table import Column, Table
@@ -278,8 +277,3 @@ def record_times(change: Change) -> tuple[int, int | None, int | None]:
     if newest is None:
         raise ValueError(f"{change.table}: a change without marker, deletion or cells has no write time")
     return newest[1]
-
-
-def table_id_bytes(table_id: UUID) -> bytes:
-    """The 16 bytes that name a table in the log and in the digest."""
-    return table_id.bytes

@@ -17,7 +17,7 @@ from tailrace_schemas.avro.decode import reader_of, written_of
 from tailrace_schemas.avro.frames import body_at
 from tailrace_schemas.avro.schema import key_schema, value_schema
 from tailrace_schemas.avro.values import MessageCursor, put_element, read_optional, reader_of_type
-from tailrace_schemas.change import Change, record_times, table_id_bytes
+from tailrace_schemas.change import Change, record_times
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.cql.values import codec
 from tailrace_schemas.digest import change_digest, mutation_digest
@@ -128,7 +128,7 @@ def _encoded(change: Change, forms: ValueForms) -> object:
 def _digests(change: Change) -> object:
     digest, source = change_digest(change), change.source
     flags = None if source is None else (source.streamed, source.begins_update, source.ends_update)
-    return digest, mutation_digest([digest, b"x"]), record_times(change), table_id_bytes(change.table.id), flags
+    return digest, mutation_digest([digest, b"x"]), record_times(change), flags
 
 
 def _plain(table: Table, forms: ValueForms) -> object:

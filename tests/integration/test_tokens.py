@@ -1,17 +1,15 @@
-"""The token function against `SELECT token(...)` of a live node: scalar and by columns, keys of many lengths."""
+"""The token function against `SELECT token(...)` of a live node: keys of many lengths."""
 
 from __future__ import annotations
 
 import random
 
-import pyarrow as pa
 from cassandra.concurrent import execute_concurrent_with_args
 
 from tailrace.local import LocalCassandra
 from tailrace_schemas.cql.types import parse_type
 from tailrace_schemas.cql.values import codec, join_key
 from tailrace_schemas.tokens import token
-from tailrace_spark.streams.tokens import tokens_of
 from tests.integration.agents import cql, create_keyspace
 
 COMPOSITE = [parse_type(name) for name in ("blob", "text", "int")]
@@ -43,4 +41,3 @@ def test_cassandra_gives_every_key_the_same_token(cassandra: LocalCassandra, key
         encoded = [codec(kind).encode(value) for kind, value in zip(COMPOSITE, values, strict=True)]
         said[join_key(COMPOSITE, encoded)] = row.t
     assert {key: token(key) for key in said} == said
-    assert tokens_of(pa.array(list(said), pa.binary())).tolist() == list(said.values())

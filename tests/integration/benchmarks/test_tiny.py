@@ -46,7 +46,7 @@ class Run:
 RUNS: Final = (
     Run("assign 2 4", ("columns", "scalar", "ratio")),
     Run("rowstate 1000", ("merge", "decode, merge, encode", "images")),
-    Run("generations 10 8 2", ("make", "load", "columns: a stream", "tokens_of: a column")),
+    Run("generations 10 8 2", ("make", "load", "columns: a stream", "token: one by one")),
     Run("delta 1000 1", ("history: each change a row", "current: new rows", "bare deltalake merges")),
     Run("sql 1000 1", ("plain COPY", "new rows", "rows that are there")),
     Run("sinks 0.1", ("| sql, SQLite", "| cassandra", "| kafka, Avro", "| iceberg, current", "| console")),
