@@ -44,11 +44,13 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let SIGTERM end the run as Ctrl-C does: fixtures and `atexit` end the servers that it has started.
+    """Let SIGTERM end the run as Ctrl-C does: fixtures and `atexit` end the servers that it has started. A shell's jobs
+    in the background ignore Ctrl-C's signal, unless it is asked for.
 
     End at once where TAILRACE_TEST_SERVICES asks for what is not there: pytest-xdist's workers cannot say why.
     """
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.default_int_handler)
     path = config.getoption("--times")
     if path is not None and (hasattr(config, "workerinput") or not config.getoption("numprocesses", None)):
         config.pluginmanager.register(Times(path))
