@@ -1,4 +1,4 @@
-"""What is told of changes that are not published: losses in `<prefix>.progress`, dead letters in `<prefix>.dead-
+"""Reports of changes that are not published: losses in `<prefix>.progress`, dead letters in `<prefix>.dead-
 letter`.
 """
 

@@ -156,7 +156,7 @@ def _work(settings: Settings, database: MetaDatabase, stop: threading.Event) -> 
 
 
 def supervise(roles: Sequence[str], stop: threading.Event) -> None:
-    """Run this command once more for each role, until it is told to stop; all have ended then.
+    """Run this command once more for each role, until `stop` is set; all have ended then.
 
     Raises ServiceError where one has ended by itself, or not in order.
     """

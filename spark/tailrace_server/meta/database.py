@@ -31,7 +31,7 @@ _LOCK: Final = 5_471_990_131_277
 """The number, and for MySQL the name, of the lock under which tables are made: several servers may start at once."""
 _LOCK_SECONDS: Final = 60
 SECONDS: Final = 5
-"""Of each step. A call that finds its pooled connection dead connects anew, so it takes two at the most."""
+"""Of each step. A call that finds its pooled connection dead reconnects, so it takes two at the most."""
 _BY_DIALECT: Final[dict[str, dict[str, int]]] = {
     "sqlite": {"timeout": 2 * SECONDS},  # a file never hangs: others write
     "postgresql": {"connect_timeout": SECONDS, "tcp_user_timeout": 1000 * SECONDS},

@@ -43,7 +43,7 @@ class Sink(Protocol):
     def batch_write(self, batch: MicroBatch, needed: Needed = nothing_needed) -> BatchWrite:
         """Begin to write a batch, and make ready what the definitions need that executors will meet.
 
-        A batch that was not committed comes again, with the same or more records, here or by executors. Raises
+        A batch that was not committed is redelivered, with the same or more records, here or by executors. Raises
         HereOnlyError, FencedError, and ServiceError.
         """
 

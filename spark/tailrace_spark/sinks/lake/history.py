@@ -70,7 +70,7 @@ class LakeHistory(LogShares):
     """One commit for each table of a batch; it notes how far each partition of Kafka is in that table.
 
     The tables alone say what was written, so a redelivered batch, in part, cut otherwise or to another
-    process, changes nothing. Of two that write at a time one fails, and finds its batch done when it comes again. No
+    process, changes nothing. Of two that write at a time one fails, and finds its batch done when it is redelivered. No
     driver commits behind another's commit: there is nothing to fence.
     """
 
@@ -108,11 +108,11 @@ class LakeHistory(LogShares):
         return HistoryWriter(LakePlan.of(self.store), self.refusals.remembered(), self.letters)
 
     def commit(self, messages: Sequence[CommitMessage]) -> None:
-        """As LogShares says. Raises ServiceError where a table is not committed: the batch comes again."""
+        """As LogShares says. Raises ServiceError where a table is not committed: the batch is redelivered."""
         self.put(self.store, staged_by(messages))
 
     def put(self, store: LakeStore, staged: Iterable[Staged]) -> None:
-        """Commit what is staged. What the store refuses is set aside when the batch comes again: ServiceError."""
+        """Commit what is staged. What the store refuses is set aside at the redelivery: ServiceError."""
         commit(store, staged, self._refused)
 
     def route(self, table: Table, tables: LakeStore) -> Route:

@@ -48,7 +48,7 @@ def commit(
 ) -> None:
     """One commit of each table, in the order in which they come first.
 
-    Raises ServiceError where one is not made: the batch comes again, and changes nothing in the others. `refusal` is
+    Raises ServiceError where one is not made: the batch is redelivered, and changes nothing in the others. `refusal` is
     raised for what is a table's (table_faults).
     """
     by_name: dict[str, list[Staged]] = {}
