@@ -76,9 +76,8 @@ class AgentProcess(CommandProcess):
         agent = {**settings.get("agent", {}), "health_port": self._port}
         self.settings.write_text(_toml({**settings, "agent": agent}))
 
-    def start(self, program: tuple[str, ...] | None = None) -> Self:
-        """Start it, again after its end too. `program`: what Python is told to run as `tailrace` from now on."""
-        self._program = program or self._program
+    def start(self) -> Self:
+        """Start it, again after its end too."""
         if self._cdc_raw is not None and self._cdc_raw.is_dir() and not is_running(self._cdc_raw):
             owner = read_owner(self._cdc_raw)
             if owner is not None and owner.prefix != self._prefix:

@@ -24,7 +24,6 @@ from tailrace_schemas.generation_records import PublishedGeneration
 from tailrace_schemas.streams import Generation, StreamId
 from tailrace_schemas.topics import Internal, internal_topic
 from tests.integration.agents import AgentProcess, cql, create_keyspace, in_log_order, published, settings_for
-from tests.integration.processes import PROGRAM
 from tests.integration.stream_settings import stream_settings
 from tests.support.waiting import until
 
@@ -65,17 +64,14 @@ class LiveRing:
         self.nodes.append(node)
         return node
 
-    def begin(self, nodes: int, program: tuple[str, ...] = PROGRAM) -> Session:
-        """So many nodes with the tables and an agent beside each; a session with the first one.
-
-        `program` is what Python is told to run as the agents' `tailrace`.
-        """
+    def begin(self, nodes: int) -> Session:
+        """So many nodes with the tables and an agent beside each; a session with the first one."""
         for _ in range(nodes):
             self.add_node()
         session = self._stack.enter_context(cql(self.nodes[0]))
         self.create_tables(session)
         for node in self.nodes:
-            self.add_agent(node, program)
+            self.add_agent(node)
         return session
 
     def create_tables(self, session: Session) -> None:
@@ -84,7 +80,7 @@ class LiveRing:
             create_keyspace(session, keyspace, copies)
             session.execute(f"CREATE TABLE {keyspace}.t (k int PRIMARY KEY, v text) WITH cdc = true")
 
-    def add_agent(self, node: LocalCassandra, program: tuple[str, ...] = PROGRAM) -> AgentProcess:
+    def add_agent(self, node: LocalCassandra) -> AgentProcess:
         """Its agent, publishing."""
         settings = settings_for(node, self._kafka, self._prefix)
         settings["tables"] = {"include": [f"{keyspace}.*" for keyspace in self.copies]}
@@ -93,7 +89,7 @@ class LiveRing:
             "poll_seconds": 2,
             "streams_per_entry": 3,
         }
-        agent = AgentProcess(self._place, settings, f"agent{len(self.agents) + 1}", program)
+        agent = AgentProcess(self._place, settings, f"agent{len(self.agents) + 1}")
         self.agents.append(self._stack.enter_context(agent))
         return agent.until_ready(120)
 

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import tarfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -15,36 +14,13 @@ from packaging.version import Version
 
 _ROOT: Final = Path(__file__).parents[2]
 _COMMITS: Final = _ROOT / "tests" / "fixtures" / "versions"
-_PATHS: Final = """
-import os, runpy, sys
+_RUN: Final = """
+import os, sys
 sys.path.insert(0, {site!r})
 os.environ["PYTHONPATH"] = {site!r}  # of Spark's Python processes
-"""
-_RUN: Final = """
 from tailrace.cli.main import run
 run()
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Former:
-    """The last version: its sources with their tests, and `site`, where it is installed."""
-
-    sources: Path
-    site: Path
-
-    @property
-    def program(self) -> tuple[str, ...]:
-        """What Python is told to run as its `tailrace`."""
-        return "-c", self._paths + _RUN
-
-    def script(self, path: str) -> tuple[str, ...]:
-        """The same for a file of its sources, such as a program of its tests."""
-        return "-c", f"{self._paths}runpy.run_path({str(self.sources / path)!r}, run_name='__main__')\n"
-
-    @property
-    def _paths(self) -> str:
-        return _PATHS.format(site=str(self.site))
 
 
 def last_commit() -> str:
@@ -64,18 +40,17 @@ def missing() -> str:
     return "" if known else f"the last version's commit is not here: git fetch origin {commit}"
 
 
-def build_former(directory: Path) -> Former:
-    """The last version, installed below `directory`."""
-    former = Former(directory / "sources", directory / "site")
+def build_former(directory: Path) -> tuple[str, ...]:
+    """Install the last version below `directory`; what Python is told to run as its `tailrace`."""
+    sources, site = directory / "sources", directory / "site"
     archive = subprocess.run(
         ["git", "-C", str(_ROOT), "archive", last_commit()], capture_output=True, check=True, timeout=600
     )
     with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
-        files.extractall(former.sources, filter="data")
+        files.extractall(sources, filter="data")
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--no-compile"]
-    environment = {**os.environ, "TAILRACE_COMPILE": "0"}
     subprocess.run(
-        [*pip, "--target", str(former.site), str(former.sources)],
-        env=environment, capture_output=True, check=True, timeout=600,
+        [*pip, "--target", str(site), str(sources)],
+        env={**os.environ, "TAILRACE_COMPILE": "0"}, capture_output=True, check=True, timeout=600,
     )  # fmt: skip
-    return former
+    return "-c", _RUN.format(site=str(site))

@@ -46,11 +46,9 @@ def fill(session: Session, keyspace: str, rows: int = ROWS) -> str:
 
 
 class Command:
-    """`tailrace snapshot start` as a process. `program` is what Python is told to run as `tailrace`."""
+    """`tailrace snapshot start` as a process."""
 
-    def __init__(
-        self, directory: Path, settings: Settings, table: str, *options: str, program: tuple[str, ...] = PROGRAM
-    ) -> None:
+    def __init__(self, directory: Path, settings: Settings, table: str, *options: str) -> None:
         kafka = settings.kafka.reveal()["bootstrap.servers"]
         config = directory / "tailrace.toml"
         config.write_text(
@@ -60,7 +58,7 @@ class Command:
             f"{quick_java_lines()}"
         )
         command = (
-            *(sys.executable, *program, "snapshot", "start", table, "--to", "kafka", "-c", str(config)),
+            *(sys.executable, *PROGRAM, "snapshot", "start", table, "--to", "kafka", "-c", str(config)),
             *("--consistency", "one", *options),
         )
         self._printed = directory / f"{time.monotonic_ns()}.out"

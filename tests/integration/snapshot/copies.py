@@ -28,7 +28,7 @@ from tests.unit.spark.sinks.change_log_contract import once, place_of
 _LOG = logging.getLogger("tailrace.test")
 ChangePlace = tuple[str, int, int]
 """Topic, partition and offset."""
-LIMITS: Final = {"consistency": "ONE", "ranges": 16, "page_rows": 20, "concurrent_ranges": 2, "range_mebibytes": 1}
+_LIMITS: Final = {"consistency": "ONE", "ranges": 16, "page_rows": 20, "concurrent_ranges": 2, "range_mebibytes": 1}
 SECONDS: Final = 600.0
 """A start of Spark and a round, where the machine has much to do."""
 FIRST: Final = 200
@@ -44,11 +44,11 @@ class Copy:
 
     def __init__(
         self, place: Place, name: str, directory: Path, target: Target, writes: Writes,
-        program: RandomWrites | None, *, execution: str, master: str, limits: Mapping[str, object],
+        program: RandomWrites | None, *, execution: str, master: str,
     ) -> None:  # fmt: skip
         self.target = target
         self._place, self._name, self._directory, self._master = place, name, directory, master
-        self._writes, self._program, self._limits = writes, program, limits
+        self._writes, self._program = writes, program
         topics = rf"{place.prefix}\.({place.keyspace}\.{name}|{place.keyspace}_{name}\..+)"
         self._settings = {
             # The log before the start is not read: only the snapshot has what was written till then.
@@ -57,7 +57,7 @@ class Copy:
         }  # fmt: skip
 
     def stream(self, name: str, program: tuple[str, ...] = PROGRAM) -> StreamProcess:
-        sections = {"cluster": self._place.sections(self._name)["cluster"], "snapshot": self._limits}
+        sections = {"cluster": self._place.sections(self._name)["cluster"], "snapshot": _LIMITS}
         return StreamProcess(
             self._directory, self._place.kafka, self._place.prefix, self.target.section,
             name=name, stream=self._settings, sections=sections, program=program, master=self._master,
@@ -172,18 +172,17 @@ def _row(record: Mapping[str, Any]) -> tuple[str, str, bool]:
 @contextmanager
 def copied(
     place: Place, name: str, directory: Path, target: Target, *, execution: str, master: str = "local[1]",
-    seed: int | None = None, frozen_lists: bool = False, pause: float = 0.01,
-    limits: Mapping[str, object] = LIMITS,
+    seed: int | None = None, frozen_lists: bool = False,
 ) -> Iterator[Copy]:  # fmt: skip
     """A table of this name with rows from before, beside a program of the seed if there is one; both are written inside
-    the `with`. `pause` is that of a table alone, `limits` are [snapshot]'s."""
+    the `with`."""
     place.create(name, frozen_lists=frozen_lists)
     with ExitStack() as stack:
         if seed is None:
-            program, writes = None, Writes(place, name, frozen_lists=frozen_lists, pause=pause)
+            program, writes = None, Writes(place, name, frozen_lists=frozen_lists)
         else:
             program = RandomWrites(place, f"{place.keyspace}_{name}", seed, FIRST, pause=_PAUSE)
             writes = Writes(place, name, pause=_PAUSE, frozen_lists=frozen_lists)
             stack.enter_context(program)
         stack.enter_context(writes)
-        yield Copy(place, name, directory, target, writes, program, execution=execution, master=master, limits=limits)
+        yield Copy(place, name, directory, target, writes, program, execution=execution, master=master)
