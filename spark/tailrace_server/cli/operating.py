@@ -82,7 +82,7 @@ def _letters(reference: str, config: Path | None, *, replay: bool) -> None:
     Exit code 1 if a replay leaves some.
     """
     from tailrace_server.worker.settings import stream_settings  # other commands need no sinks
-    from tailrace_spark.cli.sinks import print_letters, replay_all
+    from tailrace_spark.cli.letters import print_letters, replay_all
 
     settings = settings_of(config)
     with opened(settings) as (_, subscriptions):
