@@ -112,7 +112,7 @@ def _statement(settings: SnapshotSettings) -> str:
 
 
 def _ranges(settings: SnapshotSettings) -> list[Any]:
-    return survey(settings).pieces(settings)
+    return survey(settings).splits(settings)
 
 
 def _plain(session: Session, statement: str) -> int:
@@ -120,8 +120,8 @@ def _plain(session: Session, statement: str) -> int:
     settings = settings_of({"table": "bench.orders", "contact_points": _address(session), "port": _port(session)}, {})
     prepared = session.prepare(statement)
     rows = 0
-    for piece in _ranges(settings):
-        bound = prepared.bind((piece.range.start, piece.range.end))
+    for split in _ranges(settings):
+        bound = prepared.bind((split.range.start, split.range.end))
         bound.fetch_size = 5000
         for _ in session.execute(bound):
             rows += 1
@@ -140,7 +140,7 @@ def _ours(settings: SnapshotSettings) -> int:
     seen = survey(settings)
     shape = shape_of(settings, seen.table, seen.release)
     with range_reader(settings, seen.table, shape, 1) as reader:
-        return sum(shape.batch(page.parsed).num_rows for page in reader.pages(seen.pieces(settings)))
+        return sum(shape.batch(page.parsed).num_rows for page in reader.pages(seen.splits(settings)))
 
 
 def _changes(settings: SnapshotSettings) -> int:
@@ -150,7 +150,7 @@ def _changes(settings: SnapshotSettings) -> int:
     shape = shape_of(settings, seen.table, seen.release)
     records, rows = TaskRecords(seen.table, shape.selected, Encoder(seen.table, "bench"), "dc"), 0
     with range_reader(settings, seen.table, shape, 1) as reader:
-        for page in reader.pages(seen.pieces(settings)):
+        for page in reader.pages(seen.splits(settings)):
             rows += messages(records.of(page)).num_rows
     return rows
 
@@ -193,7 +193,7 @@ def _limits(options: dict[str, str]) -> None:
         shape = shape_of(settings, seen.table, seen.release)
         rows, began = 0, time.perf_counter()
         with range_reader(settings, seen.table, shape, 1) as reader:
-            for page in reader.pages(seen.pieces(settings)):
+            for page in reader.pages(seen.splits(settings)):
                 rows += page.rows
                 if time.perf_counter() - began > 10:
                     break

@@ -88,11 +88,11 @@ def read(host: str, port: str, total: int) -> None:
     settings = settings_of(options, {})
     seen = survey(settings)
     shape = shape_of(settings, seen.table, seen.release)
-    pieces = seen.pieces(settings)
-    print(f"{len(pieces)} ranges; {memory_mb_of():.0f} MiB before", flush=True)
+    splits = seen.splits(settings)
+    print(f"{len(splits)} ranges; {memory_mb_of():.0f} MiB before", flush=True)
     rows, tenths, began = 0, 0, time.perf_counter()
     with range_reader(settings, seen.table, shape, 1) as reader:
-        for page in reader.pages(pieces):
+        for page in reader.pages(splits):
             rows += shape.batch(page.parsed).num_rows
             if rows * 10 // total > tenths:
                 tenths = rows * 10 // total

@@ -69,7 +69,7 @@ class Bounds:
 
 
 @dataclass(slots=True)
-class Outcome:
+class Replayed:
     """What came of a replay so far. `left_out`: reason -> (first position, number of mutations)."""
 
     mutations: int = 0
@@ -83,7 +83,7 @@ def replay(
     segments: Iterable[SegmentFiles],
     outlet: Outlet,
     bounds: Bounds,
-    outcome: Outcome,
+    outcome: Replayed,
     *,
     epoch: int = 1,
     keys: Keys = NO_KEYS,
@@ -110,7 +110,7 @@ def replay(
     outlet.finish()
 
 
-def _entries(segment: OpenSegment, released: int | None, outcome: Outcome) -> Iterator[Entry]:
+def _entries(segment: OpenSegment, released: int | None, outcome: Replayed) -> Iterator[Entry]:
     while True:
         entries, error = segment.read(_READ, released)
         yield from entries
@@ -127,7 +127,7 @@ def _released(files: SegmentFiles) -> int | None:
     return None if index is None or index.completed else index.offset
 
 
-def _put(entry: Entry, outlet: Outlet, outcome: Outcome) -> None:
+def _put(entry: Entry, outlet: Outlet, outcome: Replayed) -> None:
     outcome.mutations += 1
     try:
         outcome.changes += outlet.put(entry)

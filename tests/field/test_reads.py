@@ -26,7 +26,7 @@ from tailrace_spark.comparison.source import TableSource
 from tailrace_spark.job.stream import Stream
 from tailrace_spark.snapshot.progress import State
 from tailrace_spark.snapshot.publication import Announcer, Publication, estimated, survey
-from tailrace_spark.snapshot.publishing import NumberedPiece, PublishTask, RangeOutcome
+from tailrace_spark.snapshot.publishing import NumberedSplit, PublishedRange, PublishTask
 from tailrace_spark.snapshot.read_back import ReadBack
 from tailrace_spark.snapshot.reading import UnreadableError
 from tailrace_spark.snapshot.settings import SnapshotSettings
@@ -61,7 +61,7 @@ COLUMNS: Final = "shop.people.age, shop.people.name"
 MASKED: Final = f"Cassandra masks {COLUMNS} for this role: .* GRANT UNMASK ON TABLE shop.people"
 
 
-def run_here(work: Sequence[tuple[NumberedPiece, ...]], task: PublishTask) -> list[RangeOutcome]:
+def run_here(work: Sequence[tuple[NumberedSplit, ...]], task: PublishTask) -> list[PublishedRange]:
     """As Spark does, one after the other in this process."""
     return [outcome for pieces in work for outcome in task(iter([pieces]))]
 
@@ -75,7 +75,7 @@ def changes(settings: SnapshotSettings) -> Iterator[Change]:
     """The rows of a table as tasks read them; nobody looks at it before."""
     with_masks = survey(settings.model_copy(update={"allow_masked_values": True}))
     source = TableSource(settings, json.dumps(table_to_json(with_masks.table)), with_masks.release)
-    return (change for change, _ in source.changes(with_masks.pieces(settings), 1))
+    return (change for change, _ in source.changes(with_masks.splits(settings), 1))
 
 
 def fill(session: Session, table: str, tombstones: int) -> None:

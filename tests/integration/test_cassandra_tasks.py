@@ -113,7 +113,7 @@ def _held(cassandra_version: str, record_property: Record) -> None:
     hold(record_property, "cassandra, tasks", "Cassandra", cassandra_version)
 
 
-def piece_of(*changes: Change, begin: int = 0) -> Piece:
+def split_of(*changes: Change, begin: int = 0) -> Piece:
     return Piece(
         tuple(
             Delivered(RecordId(f"t.{change.table}", 0, offset), change, message=b"\0message")
@@ -131,8 +131,8 @@ def test_two_attempts_at_once_and_a_late_one_leave_the_rows_of_one(copy: Copy) -
     """In the middle of the first another one writes it all; then a later batch; then the first goes on."""
     plain = copy.table()
     log = Log(plain)
-    first = [piece_of(*(log.insert((key,), (), 10, v=key) for key in range(begin, begin + 20))) for begin in (0, 20)]
-    later = piece_of(*(log.update((key,), (), 11, v=-key) for key in range(1, 40, 2)), log.delete((38,), (), 12))
+    first = [split_of(*(log.insert((key,), (), 10, v=key) for key in range(begin, begin + 20))) for begin in (0, 20)]
+    later = split_of(*(log.update((key,), (), 11, v=-key) for key in range(1, 40, 2)), log.delete((38,), (), 12))
     with closing(copy.sink()) as sink:
         task = planned(sink, plain)
         with interrupted(copy.task(task), PARTITION, first[0], then=first[1]) as end:
@@ -153,10 +153,10 @@ def test_tables_and_their_columns_are_the_drivers(copy: Copy) -> None:
         ):
             before = copy.tables(), planned(sink)
             with pytest.raises(HereOnlyError):
-                attempt(copy.task(before[1]), PARTITION, [piece_of(change)])
+                attempt(copy.task(before[1]), PARTITION, [split_of(change)])
             assert copy.tables() == before[0]
-            attempt(copy.task(planned(sink, definition)), PARTITION, [piece_of(change)])
-        old = piece_of(Log(plain).insert((3,), (), 10, v=3))
+            attempt(copy.task(planned(sink, definition)), PARTITION, [split_of(change)])
+        old = split_of(Log(plain).insert((3,), (), 10, v=3))
         attempt(copy.task(planned(sink)), PARTITION, [old])
     assert [row[0] for row in copy.rows("k, v")] == [1, 2, 3]
 
@@ -166,9 +166,9 @@ def test_a_worker_notices_that_a_table_is_gone(copy: Copy) -> None:
     plain = copy.table()
     with closing(copy.sink()) as sink:
         task = copy.task(planned(sink, plain))
-        attempt(task, PARTITION, [piece_of(Log(plain).insert((1,), (), 10, v=1))])
+        attempt(task, PARTITION, [split_of(Log(plain).insert((1,), (), 10, v=1))])
         copy.session.execute(f"DROP TABLE {copy.keyspace}.plain")
-        again = piece_of(Log(plain).insert((2,), (), 10, v=2))
+        again = split_of(Log(plain).insert((2,), (), 10, v=2))
         with pytest.raises(HereOnlyError):
             attempt(task, PARTITION, [again])
         write_here(sink, [again])
@@ -180,14 +180,14 @@ def test_a_worker_notices_that_a_table_is_gone(copy: Copy) -> None:
 def test_a_late_attempt_writes_nothing_into_a_table_that_was_made_again(copy: Copy) -> None:
     """The table was dropped and made again at the source, and, by hand and by the stream, there."""
     former, newer = copy.table(), copy.table(number=2)
-    first = piece_of(Log(former).insert((1,), (), 10, v=1))
-    second = piece_of(Log(former).insert((2,), (), 10, v=2), begin=1)
+    first = split_of(Log(former).insert((1,), (), 10, v=1))
+    second = split_of(Log(former).insert((2,), (), 10, v=2), begin=1)
     with (
         closing(copy.sink()) as sink,
         interrupted(copy.task(planned(sink, former)), PARTITION, first, then=second) as end,
     ):
         copy.session.execute(f"DROP TABLE {copy.keyspace}.plain")
-        current = piece_of(Log(newer).insert((3,), (), 10, v=3))
+        current = split_of(Log(newer).insert((3,), (), 10, v=3))
         attempt(copy.task(planned(sink, newer)), PARTITION, [current])
         assert end().summary.dead_letters == 1
     assert copy.rows() == [(3, 3, 10)]
@@ -200,7 +200,7 @@ def test_two_drivers_at_once_widen_one_table(copy: Copy) -> None:
     def run(definition: Table) -> None:
         with closing(copy.sink()) as sink:
             for key in range(20):
-                write_here(LogInTasks(sink), [piece_of(Log(definition).insert((key,), (), 10, v=key))])
+                write_here(LogInTasks(sink), [split_of(Log(definition).insert((key,), (), 10, v=key))])
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(run, definitions))
@@ -217,7 +217,7 @@ def test_values_at_the_ends_of_all_types_go_out(copy: Copy, *, by_tasks: bool) -
     refused = [change for change in changes if _has_no_bytes(change.cells[0])]
     with closing(copy.sink()) as sink:
         target = LogInTasks(sink) if by_tasks else sink
-        summary = write_here(target, [piece_of(*changes)])
+        summary = write_here(target, [split_of(*changes)])
         accepted = len(changes) - len(refused)
         assert replace(summary, refused={}) == Summary(accepted, accepted, len(refused))
         assert [changes[letter.record_id.offset] for letter in copy.letters.all] == refused

@@ -124,9 +124,9 @@ def nearest_name(name: str, names: Iterable[str], cutoff: float = _GUESS) -> str
 def librdkafka_fault(name: str, value: Value) -> str | None:
     """Why librdkafka would refuse this property, None where it takes it. A secret is not in it."""
     verdict = judge_property(name, value)
-    if verdict is Verdict.TAKEN:
+    if verdict is Judgement.TAKEN:
         return None
-    if verdict is Verdict.UNKNOWN:
+    if verdict is Judgement.UNKNOWN:
         return unknown(name, names_of("librdkafka"), "librdkafka")
     return "librdkafka refuses its value" if is_secret_name(name) else redact(str(verdict))
 
@@ -170,27 +170,27 @@ def _letters(name: str) -> str:
     return re.sub(r"[._-]+", ".", name).lower()
 
 
-class Verdict(Enum):
+class Judgement(Enum):
     """Verdicts that need no words."""
 
     TAKEN = "taken"
     UNKNOWN = "unknown"
 
 
-def judge_property(name: str, value: bool | int | float | str) -> Verdict | str:
+def judge_property(name: str, value: bool | int | float | str) -> Judgement | str:
     """Whether librdkafka has this property and takes this value; where it refuses the value, its own words.
 
     What properties mean together, and whether files exist that they name, shows when a client is made of them.
     """
     if name in _OBJECTS or name.endswith("_cb"):
-        return Verdict.UNKNOWN
+        return Judgement.UNKNOWN
     try:
         Producer({name: value, _LAST: ""})
     except KafkaException as exception:
         words = str(exception.args[0].str()).strip()
         if _LAST in words:
-            return Verdict.TAKEN
-        return Verdict.UNKNOWN if words.startswith(_UNKNOWN) else words
+            return Judgement.TAKEN
+        return Judgement.UNKNOWN if words.startswith(_UNKNOWN) else words
     except (TypeError, ValueError) as error:  # the few properties that Python's client reads itself
         return str(error)
     raise AssertionError(f"librdkafka has a property {_LAST}")

@@ -8,7 +8,7 @@ from typing import Final
 
 from tailrace.agent.limits import Limits
 from tailrace.agent.notes import CommitNotes
-from tailrace.agent.ports import Capture, Parts, Publisher
+from tailrace.agent.ports import Capture, Environment, Publisher
 from tailrace.errors import RenewalError
 from tailrace.history.records import HistoryRecord
 from tailrace.ops.health import HealthBoard
@@ -182,7 +182,7 @@ class Commits:
 
     def __init__(
         self,
-        parts: Parts,
+        parts: Environment,
         limits: Limits,
         capture: Capture,
         transaction: Transaction,

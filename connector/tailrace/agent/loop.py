@@ -13,7 +13,7 @@ from tailrace.agent.commits import Commits, Transaction
 from tailrace.agent.limits import Limits
 from tailrace.agent.notes import CommitNotes, Losses
 from tailrace.agent.parking import DeadLetters, Parking, Report, Unparked
-from tailrace.agent.ports import Capture, Parts, Publisher
+from tailrace.agent.ports import Capture, Environment, Publisher
 from tailrace.agent.stalls import Outage, Slowness, Standstill
 from tailrace.agent.tables import Bypasses, TableTopics
 from tailrace.agent.translation import Outgoing, Translation
@@ -42,7 +42,7 @@ class Session:
 
     def __init__(
         self,
-        parts: Parts,
+        parts: Environment,
         limits: Limits,
         publisher: Publisher,
         capture: Capture,
@@ -323,7 +323,7 @@ class Session:
 class Agent:
     """Publishes one node's changes until it is stopped."""
 
-    def __init__(self, parts: Parts, host: str, datacenter: str, limits: Limits | None = None) -> None:
+    def __init__(self, parts: Environment, host: str, datacenter: str, limits: Limits | None = None) -> None:
         self._parts = parts
         self._host = host
         self._datacenter = datacenter

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from tailrace.agent.limits import Limits
-from tailrace.agent.ports import Parts, ProgressLog, ProgressRecord, Publisher
+from tailrace.agent.ports import Environment, ProgressLog, ProgressRecord, Publisher
 from tailrace.history.events import encode_event, event_key
 from tailrace.publish.reports import cause_of, decode_loss, loss_id, loss_record, loss_words
 from tailrace.state import Loss, Resume
@@ -33,7 +33,7 @@ class Losses:
     Outlives sessions with Kafka. One thread.
     """
 
-    def __init__(self, parts: Parts, host: str) -> None:
+    def __init__(self, parts: Environment, host: str) -> None:
         self._parts = parts
         self._host = host
         self._log: ProgressLog | None = None
@@ -202,7 +202,7 @@ class ProgressNotes:
 class CommitNotes:
     """What is to be recorded with the next commit of a session."""
 
-    def __init__(self, parts: Parts, limits: Limits, host: str, losses: Losses) -> None:
+    def __init__(self, parts: Environment, limits: Limits, host: str, losses: Losses) -> None:
         self._parts = parts
         self._host = host
         self._losses = losses

@@ -15,7 +15,7 @@ from typing import Final
 from uuid import UUID
 
 from tailrace.agent.limits import Limits
-from tailrace.agent.ports import Capture, Parts, Publisher, Routing
+from tailrace.agent.ports import Capture, Environment, Publisher, Routing
 from tailrace.agent.translation import Outgoing, Translation
 from tailrace.changes.transcode import Message
 from tailrace.commitlog.frames import Entry
@@ -48,7 +48,7 @@ class Parking:
     """
 
     def __init__(
-        self, parts: Parts, limits: Limits, capture: Capture, translation: Translation, lot: ParkingLot
+        self, parts: Environment, limits: Limits, capture: Capture, translation: Translation, lot: ParkingLot
     ) -> None:
         self._parts = parts
         self._limits = limits
@@ -224,7 +224,7 @@ class DeadLetters:
     Writes letters; with `limits.dead_letter_payloads` the mutations too.
     """
 
-    def __init__(self, parts: Parts, limits: Limits, host: str, capture: Capture) -> None:
+    def __init__(self, parts: Environment, limits: Limits, host: str, capture: Capture) -> None:
         self._parts = parts
         self._payloads = limits.dead_letter_payloads
         self._host = host
@@ -256,7 +256,7 @@ class DeadLetters:
 
 
 @dataclass(slots=True)
-class Outcome:
+class ParkedCounts:
     """What came of it: mutations published with so many changes, those that wait on by reason, those that are gone."""
 
     mutations: int = 0
@@ -273,13 +273,13 @@ def publish_parked(
     resume: Resume,
     chosen: Callable[[Parked], bool],
     pace: Pace,
-) -> Outcome:
+) -> ParkedCounts:
     """Publish what can be of the lots that are `chosen`, in transactions that take it off the record at once.
 
     `resume` is the host's record as the publisher has started from it; the publisher goes by `pace`. What still nothing
     explains waits on; so does what is gone, for the agent to report. Raises ServiceError.
     """
-    lot, outcome, sent, sent_bytes = ParkingLot(resume.parked, 0), Outcome(), 0, 0
+    lot, outcome, sent, sent_bytes = ParkingLot(resume.parked, 0), ParkedCounts(), 0, 0
     lots = [parked for parked in lot.lots if chosen(parked)]
     lost: dict[Parked, tuple[int, ...]] = {}
     for entry, parked in reread(capture, lots, lost):

@@ -121,7 +121,7 @@ class Routing(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class Environment:
     """The environment of the run loop.
 
     `cluster` is the cluster's name in our topics, `name` the node's, or its address, for people.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tailrace.agent.limits import Limits
-from tailrace.agent.ports import Parts, Routing
+from tailrace.agent.ports import Environment, Routing
 from tailrace.errors import HeldError
 from tailrace.history.schema import SchemaHistory
 from tailrace.ops.health import HealthBoard
@@ -27,7 +27,7 @@ BYPASSING: Final = "bypassing"
 class TableTopics:
     """Opens topics ahead of their changes. A refused one is tried again soon, then less often."""
 
-    def __init__(self, parts: Parts, limits: Limits) -> None:
+    def __init__(self, parts: Environment, limits: Limits) -> None:
         self._parts = parts
         self._refused = False
         self._backoff = Backoff(limits.waits)

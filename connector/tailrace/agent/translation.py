@@ -10,7 +10,7 @@ from typing import Final
 from uuid import UUID
 
 from tailrace.agent.limits import Limits
-from tailrace.agent.ports import Capture, Parts, Routing
+from tailrace.agent.ports import Capture, Environment, Routing
 from tailrace.changes.transcode import Message
 from tailrace.commitlog.frames import Entry
 from tailrace.commitlog.mutation import first_table
@@ -78,7 +78,7 @@ class Translation:
 
     def __init__(
         self,
-        parts: Parts,
+        parts: Environment,
         limits: Limits,
         node: Source,
         capture: Capture,

@@ -17,7 +17,7 @@ from uuid import UUID, uuid4
 
 from tailrace.agent.limits import Limits
 from tailrace.agent.loop import Agent
-from tailrace.agent.ports import Parts
+from tailrace.agent.ports import Environment
 from tailrace.agent.stalls import Outage
 from tailrace.agent.tables import SelectionWatch
 from tailrace.assembly.cdc_raw import Care
@@ -228,7 +228,7 @@ class AgentStart:
     ) -> Agent:
         settings, tenure = self.settings, Tenure(f"{gethostname()}, pid {getpid()}, {uuid4().hex}")
         pace = pace_of(settings)
-        parts = Parts(
+        parts = Environment(
             cluster=settings.cluster.name or node.cluster,
             publisher=lambda: self._publisher(node, topics, tenure, pace),
             capture=lambda resume: care.capture(resume, self.keys),

@@ -10,7 +10,7 @@ from mypy_extensions import i64
 
 from tailrace.changes.transcode import UNTRACKED, Message, TableWriter, Transcoder, Unit, Update
 from tailrace.commitlog.mutation import MutationVisitor, UpdateVisitor, read_mutation
-from tailrace.commitlog.plans import Shape
+from tailrace.commitlog.plans import TablePlan
 from tailrace_schemas.change import Source
 from tailrace_schemas.table import Table
 
@@ -71,7 +71,7 @@ class _Pieces(MutationVisitor):
         self._messages: list[Message] = []
         self._size: i64 = 0
 
-    def update(self, shape: Shape) -> UpdateVisitor:
+    def update(self, shape: TablePlan) -> UpdateVisitor:
         if not shape.table.cdc:
             return UNTRACKED
         writer = self._transcoder.updates.writer(shape)

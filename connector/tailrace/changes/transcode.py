@@ -15,7 +15,7 @@ from mypy_extensions import i64, mypyc_attr, u8
 from tailrace.changes.split import closes_inclusive, opens_inclusive, update_flags
 from tailrace.commitlog.model import RangeMarker
 from tailrace.commitlog.mutation import MutationVisitor, UpdateVisitor, read_mutation
-from tailrace.commitlog.plans import Plan, Shape
+from tailrace.commitlog.plans import HeaderPlan, TablePlan
 from tailrace.commitlog.reader import Reader
 from tailrace_schemas.avro.encode import Encoder
 from tailrace_schemas.change import STREAMED, Bound, Deletion, Origin, Source
@@ -70,9 +70,9 @@ class TableWriter:
     def __init__(self, table: Table, prefix: str, forms: ValueForms) -> None:
         self.table = table
         self.records = RecordWriter(table, Encoder(table, prefix, forms=forms))
-        self._plans: dict[Plan, RowPlan] = {}
+        self._plans: dict[HeaderPlan, RowPlan] = {}
 
-    def plan(self, header: Plan) -> RowPlan:
+    def plan(self, header: HeaderPlan) -> RowPlan:
         plan = self._plans.get(header)
         if plan is None:
             if len(self._plans) >= _MOST_PLANS:
@@ -236,7 +236,7 @@ class Updates(MutationVisitor):
         self.used: i64 = 0
         self._prefix = prefix
         self._forms = forms
-        self._writers: dict[Shape, TableWriter] = {}
+        self._writers: dict[TablePlan, TableWriter] = {}
 
     def begin(self) -> None:
         """Forget the mutation before."""
@@ -244,7 +244,7 @@ class Updates(MutationVisitor):
             self.all.clear()
         self.used = 0
 
-    def update(self, shape: Shape) -> UpdateVisitor:
+    def update(self, shape: TablePlan) -> UpdateVisitor:
         if not shape.table.cdc:
             return UNTRACKED
         index = self.used
@@ -262,7 +262,7 @@ class Updates(MutationVisitor):
             count += self.all[index].order()
         return count
 
-    def writer(self, shape: Shape) -> TableWriter:
+    def writer(self, shape: TablePlan) -> TableWriter:
         writer = self._writers.get(shape)
         if writer is None:
             if len(self._writers) >= _MOST_WRITERS:
@@ -326,7 +326,7 @@ class Update(UpdateVisitor):
         """The unit that was wanted."""
         self.units.append(unit)
 
-    def row(self, reader: Reader, header: Plan, static: bool) -> None:
+    def row(self, reader: Reader, header: HeaderPlan, static: bool) -> None:
         """A row's deletion and its data, one unit where the deletion is not the older."""
         cells, data = reader.cells, reader.data
         wire_index: i64 = -1 if static else self._wire_index

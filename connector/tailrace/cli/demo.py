@@ -21,7 +21,7 @@ from rich.console import Console
 from tailrace.cli.support.fetching import fetch_with_progress
 from tailrace.cluster import LiveCluster
 from tailrace.demo.flow import Flow, copy_of
-from tailrace.demo.parts import PREFIX, Parts
+from tailrace.demo.parts import PREFIX, DemoServices
 from tailrace.demo.screen import Screen
 from tailrace.demo.script import KEYSPACE, TABLES
 from tailrace.demo.writing import prepared, write, written
@@ -75,7 +75,7 @@ def _run(directory: Path, script: Iterator[str], total: int | None, *, keep: boo
     with ExitStack() as stack:
         screen = Screen(Console() if on_terminal() else None, total)
         stack.callback(screen.close)
-        parts = Parts(directory)
+        parts = DemoServices(directory)
         stack.callback(parts.stop)
         stack.enter_context(hung_up())
         source: list[LiveCluster] = []
@@ -107,7 +107,7 @@ def hung_up() -> Iterator[None]:
         raise
 
 
-def _addresses(parts: Parts) -> str:
+def _addresses(parts: DemoServices) -> str:
     """Each on a line of its own, to be copied."""
     lines = {
         "Cassandra, keyspace shop: change it and see it arrive": parts.where["cassandra"],

@@ -10,7 +10,7 @@ from mypy_extensions import i64
 
 from tailrace.commitlog.descriptor import VERSIONS, SegmentVersion
 from tailrace.commitlog.model import Mutation, PartitionUpdate, RangeMarker, Row
-from tailrace.commitlog.plans import Plan, Shape
+from tailrace.commitlog.plans import HeaderPlan, TablePlan
 from tailrace.commitlog.reader import (
     END_OF_PARTITION,
     HAS_PARTITION_DELETION,
@@ -28,7 +28,7 @@ from tailrace_schemas.errors import CorruptError, DecodeError, TruncatedError, U
 from tailrace_schemas.table import Table
 from tailrace_schemas.transcode.row import NONE, NULL
 
-_NO_COLUMNS: Final = Plan(())
+_NO_COLUMNS: Final = HeaderPlan(())
 # As a dictionary, which compiled code looks up in faster than in a mapping.
 _VERSIONS: Final[dict[int, SegmentVersion]] = dict(VERSIONS)
 # EncodingStats.TIMESTAMP_EPOCH: 2015-09-22T00:00:00Z in microseconds.
@@ -80,7 +80,7 @@ def _known(version: int) -> SegmentVersion:
 class MutationVisitor:
     """What is made of a mutation."""
 
-    def update(self, shape: Shape) -> UpdateVisitor:
+    def update(self, shape: TablePlan) -> UpdateVisitor:
         """What the next update of the mutation is for: one of a table with this shape."""
         raise NotImplementedError
 
@@ -97,7 +97,7 @@ class UpdateVisitor:
     def delete_partition(self, deletion: Deletion) -> None:
         """The partition's own deletion."""
 
-    def row(self, reader: Reader, plan: Plan, static: bool) -> None:
+    def row(self, reader: Reader, plan: HeaderPlan, static: bool) -> None:
         """A row, or the static row: `plan` has the header's columns."""
 
     def mark(self, marker: RangeMarker) -> None:
@@ -159,7 +159,7 @@ def _peeked_metadata_epoch(reader: Reader, payload: bytes) -> int:
     return read_unsigned(payload, reader.at)[0]
 
 
-def _read_update(reader: Reader, shape: Shape, visitor: UpdateVisitor) -> None:
+def _read_update(reader: Reader, shape: TablePlan, visitor: UpdateVisitor) -> None:
     """The update behind its table id (UnfilteredRowIteratorSerializer)."""
     metadata_epoch = reader.metadata_epoch()
     visitor.begin(reader.key(), None if metadata_epoch == NONE else metadata_epoch)
@@ -216,7 +216,7 @@ class _MutationObjects(MutationVisitor):
     def __init__(self) -> None:
         self.updates: list[_UpdateObjects] = []
 
-    def update(self, shape: Shape) -> UpdateVisitor:
+    def update(self, shape: TablePlan) -> UpdateVisitor:
         update = _UpdateObjects(shape.table)
         self.updates.append(update)
         return update
@@ -241,7 +241,7 @@ class _UpdateObjects(UpdateVisitor):
     def delete_partition(self, deletion: Deletion) -> None:
         self._deletion = deletion
 
-    def row(self, reader: Reader, plan: Plan, static: bool) -> None:
+    def row(self, reader: Reader, plan: HeaderPlan, static: bool) -> None:
         if static:
             self._static = _row(reader, plan, True)
         else:
@@ -265,7 +265,7 @@ class _UpdateObjects(UpdateVisitor):
         )
 
 
-def _row(reader: Reader, plan: Plan, static: bool) -> Row:
+def _row(reader: Reader, plan: HeaderPlan, static: bool) -> Row:
     """The row that was read last, as an object."""
     data, cells = reader.data, reader.cells
     decoded: list[Cell] = []

@@ -32,7 +32,7 @@ _WORD: Final = (1 << 64) - 1
 _BITMAP_COLUMNS: Final = 64
 
 
-class Plan:
+class HeaderPlan:
     """The columns of one header list in wire order; `sizes[i]` is bytes per value, or VARIABLE, or COMPLEX.
 
     `everything` are all indexes. Of a wide header a row lists indexes; of any other it has a bitmap, see `subset`.
@@ -73,7 +73,7 @@ class _Indexes:
         self.present = present
 
 
-class Shape:
+class TablePlan:
     """One table definition, ready for decoding: `clustering` are the sizes of its clustering values."""
 
     __slots__ = ("_by_name", "_plans", "clustering", "table")
@@ -84,9 +84,9 @@ class Shape:
         # Dropped columns too: a write may be older than the DROP that the definition knows, and its bytes have to be
         # read by the dropped type (system_schema.dropped_columns).
         self._by_name: Mapping[bytes, Column] = columns_by_name(table)
-        self._plans: dict[bytes, Plan] = {}
+        self._plans: dict[bytes, HeaderPlan] = {}
 
-    def plan(self, listed: bytes) -> Plan:
+    def plan(self, listed: bytes) -> HeaderPlan:
         """The plan for a header's list of column names, as it stands in the log.
 
         Raises UnknownColumnError for a name that the definition has neither as a column nor as a dropped one,
@@ -94,7 +94,7 @@ class Shape:
         """
         plan = self._plans.get(listed)
         if plan is None:
-            plan = Plan(self._resolve(listed))
+            plan = HeaderPlan(self._resolve(listed))
             if len(self._plans) >= _MOST_PLANS:
                 self._plans.clear()
             self._plans[listed] = plan
@@ -117,16 +117,16 @@ class Shape:
         return tuple(columns)
 
 
-_shapes: dict[UUID, Shape] = {}
+_shapes: dict[UUID, TablePlan] = {}
 
 
-def shape_of(table: Table) -> Shape:
+def shape_of(table: Table) -> TablePlan:
     """The shape of this very definition; kept until another definition of its id is asked for."""
     shape = _shapes.get(table.id)
     if shape is None or shape.table is not table:
         if len(_shapes) >= _MOST_SHAPES:
             _shapes.clear()
-        shape = _shapes[table.id] = Shape(table)
+        shape = _shapes[table.id] = TablePlan(table)
     return shape
 
 

@@ -15,7 +15,7 @@ from mypy_extensions import i64
 
 from tailrace.commitlog.descriptor import SegmentVersion
 from tailrace.commitlog.model import RangeMarker
-from tailrace.commitlog.plans import COMPLEX, VARIABLE, Plan, Shape, shape_of
+from tailrace.commitlog.plans import COMPLEX, VARIABLE, HeaderPlan, TablePlan, shape_of
 from tailrace_schemas.change import Deletion
 from tailrace_schemas.errors import CorruptError, TruncatedError, UnsupportedError
 from tailrace_schemas.table import Table
@@ -91,11 +91,11 @@ class Reader:
 
     def __init__(self) -> None:
         # Most updates have the table, and the columns, of the one before: its bytes are compared, not copied.
-        self._shape: Shape | None = None
+        self._shape: TablePlan | None = None
         self._table_id = bytes(16)
         self._listed_columns = b""
-        self._listing: Shape | None = None
-        self._listed_plan: Plan | None = None
+        self._listing: TablePlan | None = None
+        self._listed_plan: HeaderPlan | None = None
         self.data = b""
         self.at: i64 = 0
         self.size: i64 = 0
@@ -199,7 +199,7 @@ class Reader:
             self._table_id = self.data[start : start + 16]
         return self._table_id
 
-    def shape(self, table: Table) -> Shape:
+    def shape(self, table: Table) -> TablePlan:
         """The shape of the update's table; most often that of the one before."""
         shape = self._shape
         if shape is None or shape.table is not table:
@@ -240,7 +240,7 @@ class Reader:
         self._local = (self.vint() + _EPOCH_SECONDS) & _BITS_32
         self._ttl = _signed_32(self.vint() & _BITS_32)
 
-    def plan(self, shape: Shape) -> Plan:
+    def plan(self, shape: TablePlan) -> HeaderPlan:
         """The columns of a header list, by the definition; raises UnknownColumnError."""
         start = self.at
         if shape is self._listing and stands_at(self.data, start, self._listed_columns):
@@ -300,7 +300,7 @@ class Reader:
             ]
         )
 
-    def range_marker(self, shape: Shape) -> RangeMarker:
+    def range_marker(self, shape: TablePlan) -> RangeMarker:
         """The range tombstone marker at its flags byte (UnfilteredSerializer)."""
         data = self.data
         kind: i64 = data[self.at + 1]
@@ -324,7 +324,7 @@ class Reader:
 
     # -- rows
 
-    def row(self, shape: Shape, plan: Plan, static: bool) -> None:
+    def row(self, shape: TablePlan, plan: HeaderPlan, static: bool) -> None:
         """The row at its flags byte, into `cells` (UnfilteredSerializer.serialize, messaging form)."""
         data, cells = self.data, self.cells
         cells.clear()
@@ -361,7 +361,7 @@ class Reader:
         for index in present:
             self._column(plan, index, sizes[index], with_deletions)
 
-    def subset(self, plan: Plan) -> vec[i64]:
+    def subset(self, plan: HeaderPlan) -> vec[i64]:
         """The indexes of the columns that a row has (Columns.Serializer)."""
         coded = self.vint()
         if coded == 0:
@@ -390,7 +390,7 @@ class Reader:
         absent = set(listed)
         return vec[i64]([index for index in range(count) if index not in absent])
 
-    def _column(self, plan: Plan, column: i64, size: i64, with_deletions: bool) -> None:
+    def _column(self, plan: HeaderPlan, column: i64, size: i64, with_deletions: bool) -> None:
         """What a row has of one column."""
         if size != COMPLEX:
             self._cell(plan, column, size)
@@ -413,7 +413,7 @@ class Reader:
         if plan.columns[column].type.kind == "udt":
             self._expect_order(plan, column, first)
 
-    def _expect_order(self, plan: Plan, column: i64, first: i64) -> None:
+    def _expect_order(self, plan: HeaderPlan, column: i64, first: i64) -> None:
         """Fields of a user type come once each, in their order (ComplexColumnData is sorted by path)."""
         data, cells = self.data, self.cells
         index = first + 1
@@ -425,7 +425,7 @@ class Reader:
                 )
             index += 1
 
-    def _cell(self, plan: Plan, column: i64, size: i64) -> None:
+    def _cell(self, plan: HeaderPlan, column: i64, size: i64) -> None:
         """One cell (Cell.Serializer). Of size COMPLEX it has a path; values then have lengths."""
         data, cells = self.data, self.cells
         flags: i64 = data[self.at]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tailrace.demo.parts import PARTITIONS, PREFIX, Parts
+from tailrace.demo.parts import PARTITIONS, PREFIX, DemoServices
 from tailrace.demo.script import KEYSPACE, LAST, TABLES
 from tailrace_common.closing import Closing
 from tailrace_common.kafka import PartitionReader
@@ -56,7 +56,7 @@ class Flow(Closing):
     `wall` is the time in seconds since the epoch; latencies are from write times after the beginning.
     """
 
-    def __init__(self, parts: Parts, show: Callable[[Landed], None], wall: Callable[[], float]) -> None:
+    def __init__(self, parts: DemoServices, show: Callable[[Landed], None], wall: Callable[[], float]) -> None:
         config = {"bootstrap.servers": parts.kafka}
         self._open = ExitStack()
         self._schemas = self._open.enter_context(SchemaReader(config, PREFIX))

@@ -75,7 +75,7 @@ class Program(LocalService):
         )
 
 
-class Parts:
+class DemoServices:
     """All of them, below one directory. `stop` may be called at any moment."""
 
     def __init__(self, directory: Path) -> None:

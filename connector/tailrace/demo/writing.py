@@ -9,7 +9,7 @@ from typing import Final
 
 from tailrace.cluster import LiveCluster
 from tailrace.demo.flow import Flow
-from tailrace.demo.parts import Parts
+from tailrace.demo.parts import DemoServices
 from tailrace.demo.screen import Screen
 from tailrace.demo.script import LAST_STATEMENTS, SCHEMA, statements
 from tailrace.driver import Contact
@@ -31,7 +31,7 @@ def written(seed: int, changes: int, seconds: float | None) -> Iterator[str]:
     yield from LAST_STATEMENTS
 
 
-def prepared(parts: Parts) -> LiveCluster:
+def prepared(parts: DemoServices) -> LiveCluster:
     """A connection, and the tables."""
     node = parts.services.cassandra
     cluster = LiveCluster(Contact(hosts=(node.address,), port=node.port))
@@ -40,7 +40,7 @@ def prepared(parts: Parts) -> LiveCluster:
     return cluster
 
 
-def write(script: Iterator[str], source: LiveCluster, parts: Parts, flow: Flow, screen: Screen) -> int:
+def write(script: Iterator[str], source: LiveCluster, parts: DemoServices, flow: Flow, screen: Screen) -> int:
     """Write the first statement, the others once it has arrived, and follow until all have; how many there were.
 
     Spark takes its time for its first batch: the others are to be seen arriving one after the other.

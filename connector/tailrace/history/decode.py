@@ -20,7 +20,7 @@ from tailrace.commitlog.mutation import (
     first_table_bytes,
     read_mutation,
 )
-from tailrace.commitlog.plans import Shape
+from tailrace.commitlog.plans import TablePlan
 from tailrace.commitlog.reader import Reader
 from tailrace.errors import UnknownTableError
 from tailrace.history.schema import SchemaHistory, Timeline
@@ -67,7 +67,7 @@ class _Tracked(MutationVisitor):
     def __init__(self) -> None:
         self.cdc = False
 
-    def update(self, shape: Shape) -> UpdateVisitor:
+    def update(self, shape: TablePlan) -> UpdateVisitor:
         if shape.table.cdc:
             self.cdc = True
         return UNTRACKED

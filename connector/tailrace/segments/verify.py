@@ -33,7 +33,7 @@ class Status(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class FileReport:
     """What was found in a file. `end` is the logical position behind the last frame, `reason` empty where all is ok."""
 
     file: str
@@ -55,7 +55,7 @@ class _Count:
     marker: int = 0
 
 
-def verify_segment(path: Path, keys: Keys) -> Verdict:
+def verify_segment(path: Path, keys: Keys) -> FileReport:
     """Verify every checksum of a file, header to end; no schema is needed, and nothing is decoded.
 
     What an index beside it has not released may be incomplete. What one has released must be there.
@@ -75,7 +75,7 @@ def verify_segment(path: Path, keys: Keys) -> Verdict:
     except OSError as error:
         named = f"{Path(error.filename).name}: " if error.filename not in (None, str(path)) else ""
         status, reason = Status.UNREAD, f"{named}cannot be read: {error.strerror}"
-    return Verdict(
+    return FileReport(
         file=path.name,
         status=status,
         reason=reason,
@@ -130,7 +130,7 @@ def _check_end(data: SegmentData, index: Index | None, count: _Count) -> None:
         raise TruncatedError(f"the index released {index.offset}, the segment ends here", offset=count.marker)
 
 
-def _verify(by_alias: dict[str, bytes], otherwise: bytes | None, path: Path) -> Verdict:
+def _verify(by_alias: dict[str, bytes], otherwise: bytes | None, path: Path) -> FileReport:
     return verify_segment(path, Keys(by_alias, otherwise))
 
 
@@ -140,7 +140,7 @@ def _start_worker() -> None:
 
 
 @contextmanager
-def verdicts(paths: list[Path], keys: Keys, jobs: int) -> Iterator[Iterator[Verdict]]:
+def verdicts(paths: list[Path], keys: Keys, jobs: int) -> Iterator[Iterator[FileReport]]:
     """The verdicts of files in their order, made by at most `jobs` processes, as they come.
 
     Raises ServiceError where a process dies (as when memory runs out).

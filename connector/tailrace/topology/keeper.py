@@ -19,7 +19,7 @@ from tailrace.topology.proposals import (
     propose,
     run_appending,
 )
-from tailrace.topology.ring_watch import USUAL, Delays, RingWatch, Verdict, ring_digest
+from tailrace.topology.ring_watch import USUAL, Delays, NextLook, RingWatch, ring_digest
 from tailrace_common.backoff import Backoff, Waits
 from tailrace_common.closing import Closing
 from tailrace_common.topics import GenerationReader
@@ -117,7 +117,7 @@ class RingKeeper:
             return
         self._watch.see(self._ring, began, parts.clock())
 
-    def _judge(self, published: Mapping[int, PublishedGeneration]) -> Verdict:
+    def _judge(self, published: Mapping[int, PublishedGeneration]) -> NextLook:
         def digest_of(timestamp: int) -> int:
             digest = self._digests.get(timestamp)
             if digest is None:
@@ -164,7 +164,7 @@ class RingKeeper:
             yield encode_expired(oldest, max(filter(None, retentions_ms)))
             reader.refresh()
 
-    def _tell(self, verdict: Verdict, latest: PublishedGeneration | None) -> None:
+    def _tell(self, verdict: NextLook, latest: PublishedGeneration | None) -> None:
         health = self._parts.health
         timestamp = None if latest is None else latest.timestamp
         nodes = 0 if self._ring is None else len(self._ring.nodes)

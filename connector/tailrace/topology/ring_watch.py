@@ -33,7 +33,7 @@ class Delays:
 USUAL: Final = Delays()
 
 
-class Verdict(NamedTuple):
+class NextLook(NamedTuple):
     """What follows from a look: the state, in words what is waited for, and after how many seconds to look again.
 
     `disputed`: how often this ring was replaced by another and proposed again, of late; 0 usually.
@@ -97,7 +97,7 @@ class RingWatch:
         """Something tells that the ring changed: it is settled a ring delay from now at the earliest."""
         self._since = max(self._since, now)
 
-    def judge(self, accepted: Sequence[int], digest_of: Callable[[int], int], now: float) -> Verdict:
+    def judge(self, accepted: Sequence[int], digest_of: Callable[[int], int], now: float) -> NextLook:
         """What to do. `accepted`: the generations' timestamps, ascending, read after the look.
 
         `digest_of` a timestamp: the digest of that generation's ring. Asked for the last one, and for REMEMBERED of
@@ -107,21 +107,21 @@ class RingWatch:
         if latest != self._latest:
             self._latest, self._learnt = latest, now
         if not self._readable or self._ring is None:
-            return Verdict(RingState.UNKNOWN, "an answer from Cassandra about the ring", self._delays.poll)
+            return NextLook(RingState.UNKNOWN, "an answer from Cassandra about the ring", self._delays.poll)
         moving = [node.host for node in self._ring.nodes if not node.normal]
         if moving:
             words = f"{', '.join(moving[:3])}{' and others' * (len(moving) > 3)} to finish joining, leaving or moving"
-            return Verdict(RingState.CHANGING, words, self._delays.often)
+            return NextLook(RingState.CHANGING, words, self._delays.often)
         if latest is None:
-            return Verdict(RingState.DUE, "the first generation, which is proposed now", 0.0)
+            return NextLook(RingState.DUE, "the first generation, which is proposed now", 0.0)
         if digest_of(latest) == self._digest:
-            return Verdict(RingState.COVERED, "nothing", self._delays.poll)
+            return NextLook(RingState.COVERED, "nothing", self._delays.poll)
         disputed = sum(digest_of(timestamp) == self._digest for timestamp in accepted[-REMEMBERED:])
         remaining = self._patience(self._ring, disputed) - min(self._began - self._since, now - self._learnt)
         if remaining <= 0:
-            return Verdict(RingState.DUE, "a new generation, which is proposed now", 0.0, disputed)
+            return NextLook(RingState.DUE, "a new generation, which is proposed now", 0.0, disputed)
         words = f"{remaining:.0f} s more without a change of the ring"
-        return Verdict(RingState.SETTLING, words, min(remaining, self._delays.often), disputed)
+        return NextLook(RingState.SETTLING, words, min(remaining, self._delays.often), disputed)
 
     def _patience(self, ring: Ring, disputed: int) -> float:
         delay = self._delays.ring

@@ -41,7 +41,7 @@ from tailrace_spark.job.endings import reason
 from tailrace_spark.job.member import Member, can_share
 from tailrace_spark.job.metrics import StreamMetrics
 from tailrace_spark.job.offsets import PlannedOffsets
-from tailrace_spark.job.progress import Ends, Progress, Target
+from tailrace_spark.job.progress import Ends, Progress, SinkPlace
 from tailrace_spark.job.sharing import LONGEST_PAUSE_SECONDS, NEAR, Handover, Standing
 from tailrace_spark.job.snapshot_assembly import read_back_of
 from tailrace_spark.job.stream import Stream
@@ -104,7 +104,7 @@ class Parts:
     settings: Settings
     sink: Sink
     spark: SparkSession
-    target: Target
+    target: SinkPlace
     notes: MetaNotes
 
     @property
@@ -247,7 +247,7 @@ class StreamRun:
             checkpoints = files_in(spark, folder)
             remove_earlier(checkpoints, self._claim.token)
             spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
-            target = Target(
+            target = SinkPlace(
                 name,
                 section.type,
                 section.location,

@@ -40,7 +40,7 @@ app = typer.Typer(
 Sink = Annotated[str | None, typer.Option(metavar="NAME", help="The stream's [sink.NAME], instead of stream.sink.")]
 
 
-class Target(StrEnum):
+class Destination(StrEnum):
     """Where the rows of a snapshot go."""
 
     SINK = "sink"
@@ -51,11 +51,11 @@ class Target(StrEnum):
 def start(
     table: TableName,
     to: Annotated[
-        Target,
+        Destination,
         typer.Option(
             "--to", help="Where the rows go: sink, the stream's; kafka, the table's own topic, for all of its readers."
         ),
-    ] = Target.SINK,
+    ] = Destination.SINK,
     config: SettingsFile = None,
     token_range: TokenRange = None,
     partition: Annotated[
@@ -91,7 +91,7 @@ def start(
     Example: tailrace snapshot start shop.orders --to kafka --rows-per-second 5000
     """
     settings = settings_of(config)
-    if to is Target.SINK and not dry_run:
+    if to is Destination.SINK and not dry_run:
         _ask_stream(settings, sink, table, token_range, partition, where)
         return
     if partition is not None or where is not None or sink is not None:

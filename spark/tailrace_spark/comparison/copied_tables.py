@@ -86,12 +86,12 @@ class CopiedTables:
                 return
         survey_now = survey(settings)
         if keys is None:
-            pieces = survey_now.pieces(settings)
+            splits = survey_now.splits(settings)
         else:
             tokens = sorted({token(key) for key in keys})
-            pieces = [survey_now.piece_of(TokenRange(ring_token - 1, ring_token)) for ring_token in tokens]
+            splits = [survey_now.split_of(TokenRange(ring_token - 1, ring_token)) for ring_token in tokens]
         source = TableSource(settings, json.dumps(table_to_json(survey_now.table)), survey_now.release)
-        yield from source_rows(source, pieces, 1)
+        yield from source_rows(source, splits, 1)
 
     def _reading(self, table: Table) -> SnapshotSettings:
         target, limits = self._settings, self._limits

@@ -26,17 +26,17 @@ from tailrace_spark.comparison.rows import (
     repair_of,
     with_rows,
 )
-from tailrace_spark.comparison.source import Outcome, ReadTask, SourceRow, TableSource, TableTarget, source_rows
+from tailrace_spark.comparison.source import ReadTask, SinkTable, SourceRow, TableSource, TaskFindings, source_rows
 from tailrace_spark.merge.stored_row import RowKey
 from tailrace_spark.rowstate.partition import Clustering
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.sinks.protocol import ComparableSink, StoredVisible, write_here
 from tailrace_spark.snapshot.publication import Survey, survey
-from tailrace_spark.snapshot.ranges import Piece, deal
+from tailrace_spark.snapshot.ranges import Split, deal
 from tailrace_spark.snapshot.reading import Clock
 from tailrace_spark.snapshot.settings import SnapshotSettings
 
-Run = Callable[[Sequence[tuple[Piece, ...]], ReadTask], Sequence[Outcome]]
+Run = Callable[[Sequence[tuple[Split, ...]], ReadTask], Sequence[TaskFindings]]
 """Runs tasks on Spark's executors, and gives their outcomes."""
 _BUCKETS: Final = 8_192
 _MICROS: Final = 1_000_000
@@ -61,7 +61,7 @@ class Comparison:
         self._settings = settings
         self._survey: Survey = survey(settings)
         self.source = TableSource(settings, json.dumps(table_to_json(self.table)), self._survey.release)
-        self.target = TableTarget(sink, self.table)
+        self.target = SinkTable(sink, self.table)
         self._run = run
         self._clock = clock
         self._grace = grace
@@ -73,10 +73,10 @@ class Comparison:
 
     def compare(self) -> Compared:
         """Compare all of it, and look a second time at what differs."""
-        pieces = self._survey.pieces(self._settings)
-        splits = max(1, _BUCKETS // len(pieces))
-        buckets = buckets_of([piece.range for piece in pieces], splits)
-        source = self._digests(pieces, buckets)
+        splits = self._survey.splits(self._settings)
+        buckets_per_split = max(1, _BUCKETS // len(splits))
+        buckets = buckets_of([split.range for split in splits], buckets_per_split)
+        source = self._digests(splits, buckets)
         target = self.target.digests(buckets, int(self._clock.now()))
         differing = [bucket for bucket in source.keys() | target.keys() if source.get(bucket) != target.get(bucket)]
         rows = sum([count for count, _ in source.values()])
@@ -90,16 +90,16 @@ class Comparison:
         """How the rows of some buckets differ now."""
         if not numbers:
             return {}
-        pieces = self.pieces_of(buckets, numbers)
+        splits = self.splits_of(buckets, numbers)
         target = self.target.rows(buckets, frozenset(numbers), int(self._clock.now()))
         source: dict[RowKey, ComparedRow] = {}
-        for outcome in self._outcomes(pieces, None):
+        for outcome in self._outcomes(splits, None):
             source |= outcome.rows
         return differences(self.table, source, target)
 
-    def pieces_of(self, buckets: Buckets, numbers: Collection[int]) -> list[Piece]:
+    def splits_of(self, buckets: Buckets, numbers: Collection[int]) -> list[Split]:
         """The ranges of some buckets, with their replicas."""
-        return [self._survey.piece_of(token_range) for token_range in joined(buckets, sorted(numbers))]
+        return [self._survey.split_of(token_range) for token_range in joined(buckets, sorted(numbers))]
 
     def _second(self, rows: int, buckets: Buckets, first: dict[RowKey, Difference]) -> Compared:
         began = int((self._clock.now() - self._grace) * _MICROS)
@@ -108,15 +108,15 @@ class Comparison:
         lasting = {key: item for key, item in second.items() if key in first and item.newest < began}
         return Compared(self.table, rows, buckets, lasting, len(second) - len(lasting))
 
-    def _digests(self, pieces: Sequence[Piece], buckets: Buckets) -> dict[int, Digest]:
+    def _digests(self, splits: Sequence[Split], buckets: Buckets) -> dict[int, Digest]:
         digests: dict[int, Digest] = {}
-        for outcome in self._outcomes(pieces, buckets):
+        for outcome in self._outcomes(splits, buckets):
             for bucket, (count, total) in outcome.digests.items():
                 digests[bucket] = with_rows(digests.get(bucket, NO_ROWS), count, total)
         return digests
 
-    def _outcomes(self, pieces: Sequence[Piece], buckets: Buckets | None) -> Iterable[Outcome]:
-        tasks = deal(pieces, self._settings.limits)
+    def _outcomes(self, splits: Sequence[Split], buckets: Buckets | None) -> Iterable[TaskFindings]:
+        tasks = deal(splits, self._settings.limits)
         for outcome in self._run(tasks, ReadTask(self.source, len(tasks), buckets)):
             if outcome.error is not None:
                 raise ServiceError(f"{self.table} cannot be read: {outcome.error}")
@@ -148,8 +148,8 @@ def repair(comparison: Comparison, compared: Compared, *, remove: bool, now: int
 
 
 def _source(comparison: Comparison, compared: Compared, numbers: set[int]) -> Iterator[SourceRow]:
-    pieces = comparison.pieces_of(compared.buckets, numbers)
-    for row in source_rows(comparison.source, pieces, 1):
+    splits = comparison.splits_of(compared.buckets, numbers)
+    for row in source_rows(comparison.source, splits, 1):
         if row.row_key in compared.differences:
             yield row
 

@@ -19,7 +19,7 @@ from tailrace_spark.rowstate.codec import newest
 from tailrace_spark.rowstate.row import RowState, state_of
 from tailrace_spark.sinks.protocol import ComparableSink, StoredVisible
 from tailrace_spark.snapshot.changes import ReadChanges
-from tailrace_spark.snapshot.ranges import Piece
+from tailrace_spark.snapshot.ranges import Split
 from tailrace_spark.snapshot.session import range_reader, shape_of
 from tailrace_spark.snapshot.settings import SnapshotSettings
 from tailrace_spark.streams.assign import begin_task
@@ -41,7 +41,7 @@ class TableSource:
         """The definition."""
         return table_from_json(json.loads(self.definition))
 
-    def changes(self, pieces: Sequence[Piece], tasks: int) -> Iterator[tuple[Change, int]]:
+    def changes(self, splits: Sequence[Split], tasks: int) -> Iterator[tuple[Change, int]]:
         """The rows of ranges as `read` changes, by one of so many tasks, and when each was asked for, in microseconds.
 
         Raises ServiceError.
@@ -50,7 +50,7 @@ class TableSource:
         shape = shape_of(self.settings, table, self.release)
         changes = ReadChanges(table, shape.selected, "")
         with range_reader(self.settings, table, shape, tasks) as reader:
-            for page in reader.pages(pieces):
+            for page in reader.pages(splits):
                 for change in changes.changes(page.columns, page.requested_at):
                     yield change, page.requested_at
 
@@ -65,16 +65,16 @@ class SourceRow:
     requested_at: int
 
 
-def source_rows(source: TableSource, pieces: Sequence[Piece], tasks: int) -> Iterator[SourceRow]:
+def source_rows(source: TableSource, splits: Sequence[Split], tasks: int) -> Iterator[SourceRow]:
     """The rows and static rows of ranges. Raises ServiceError."""
     table = source.table
-    for change, requested_at in source.changes(pieces, tasks):
+    for change, requested_at in source.changes(splits, tasks):
         clustering = STATIC if change.static else ROW + clustering_key(table, change.clustering or ())
         yield SourceRow((change.key or b"", clustering), change, state_of(change), requested_at)
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TaskFindings:
     """What a task found: digests by bucket, or rows by key; or an error's words."""
 
     digests: dict[int, Digest] = field(default_factory=dict)
@@ -90,20 +90,20 @@ class ReadTask:
     tasks: int
     buckets: Buckets | None = None
 
-    def __call__(self, pieces: Iterator[Sequence[Piece]]) -> Iterator[Outcome]:
+    def __call__(self, splits: Iterator[Sequence[Split]]) -> Iterator[TaskFindings]:
         """One outcome for each task."""
         begin_task()
-        for task_pieces in pieces:
+        for task_splits in splits:
             try:
-                yield self._read(task_pieces)
+                yield self._read(task_splits)
             except TailraceError as error:
-                yield Outcome(error=str(error))
+                yield TaskFindings(error=str(error))
 
-    def _read(self, pieces: Sequence[Piece]) -> Outcome:
+    def _read(self, splits: Sequence[Split]) -> TaskFindings:
         table = self.source.table
         digests = RowDigests(table)
-        outcome = Outcome()
-        for row in source_rows(self.source, pieces, self.tasks):
+        outcome = TaskFindings()
+        for row in source_rows(self.source, splits, self.tasks):
             columns = digests.columns(row.row_key, row.state, row.requested_at // _MICROS)
             if columns is None:  # it has just expired
                 continue
@@ -140,7 +140,7 @@ def _plain(value: object) -> object:
     return value if isinstance(value, int | float | str) or value is None else str(value)
 
 
-class TableTarget:
+class SinkTable:
     """What a sink has of a table. Its methods raise ServiceError."""
 
     def __init__(self, sink: ComparableSink, table: Table) -> None:

@@ -17,7 +17,7 @@ from tailrace_spark.batch.delivery import Piece, Summary, partition_counts
 from tailrace_spark.job.batch_records import BatchRecords
 from tailrace_spark.job.endings import StoppedError
 from tailrace_spark.job.generation_log import BatchGenerations
-from tailrace_spark.job.offsets import Plan
+from tailrace_spark.job.offsets import PlannedBatch
 from tailrace_spark.job.progress import Execution, ExecutionChoice, Progress, TableProgress
 from tailrace_spark.job.retry import SINK, Blockage, Retry
 from tailrace_spark.job.runner import ExecutorShares, Runner
@@ -97,7 +97,7 @@ class BatchWriter:
         )
 
     def _on_executors(
-        self, blocked: Blockage, frame: DataFrame, plan: Plan | None, table: StreamTable
+        self, blocked: Blockage, frame: DataFrame, plan: PlannedBatch | None, table: StreamTable
     ) -> Progress | None:
         """The outcome of a batch that executors have written; None of one that is to be written here."""
         tasks = self._tasks

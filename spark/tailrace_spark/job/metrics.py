@@ -25,7 +25,7 @@ from prometheus_client.registry import Collector
 from tailrace_common.http_server import Answer, Rows, StatusPage, WebServer
 from tailrace_common.lengths import length_words
 from tailrace_spark.job.offsets import Loss
-from tailrace_spark.job.progress import NOWHERE, Ends, Progress, Report, Target, topic_lag
+from tailrace_spark.job.progress import NOWHERE, Ends, Progress, Report, SinkPlace, topic_lag
 
 QueryProgress = Callable[[], Mapping[str, Any] | None]
 """Spark's last progress of the query, as its JSON has it; None before there is any."""
@@ -47,7 +47,7 @@ Status = Mapping[str, Any]
 class StreamMetrics:
     """Counts what a Stream does, in a registry of its own. Any thread may read, the stream's writes."""
 
-    def __init__(self, target: Target = NOWHERE, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, target: SinkPlace = NOWHERE, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._alive: float | None = None
         self.registry = CollectorRegistry()

@@ -24,7 +24,7 @@ TRIMMED: Final = "lost records that were not read yet, to its retention or by ha
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PlannedBatch:
     """A micro-batch: the offset at which each partition begins, and the one after its last.
 
     A partition that is new in the batch has no start: it is read from its beginning.
@@ -53,7 +53,7 @@ class PlannedOffsets:
         self._done: Folder = files_in(spark, f"{folder}/commits")
         self._first: Files = files_in(spark, f"{folder}/sources/0")
 
-    def pending(self) -> tuple[int, Plan] | None:
+    def pending(self) -> tuple[int, PlannedBatch] | None:
         """The last batch that was planned; where it is done already, its plan ends where it begins: at its end.
 
         None where no batch was planned. Raises ValueError for files that this code does not know.
@@ -64,7 +64,7 @@ class PlannedOffsets:
         if self._done.read(str(batch)) is None:
             return batch, self.plan(batch)
         end = _planned(self._planned.read(str(batch)), batch)
-        return batch, Plan(end, end)
+        return batch, PlannedBatch(end, end)
 
     def begun(self) -> bool:
         """Whether Spark has noted the offsets at which the stream begins."""
@@ -82,7 +82,7 @@ class PlannedOffsets:
         except ValueError:
             return {}
 
-    def replace(self, batch: int, plan: Plan) -> None:
+    def replace(self, batch: int, plan: PlannedBatch) -> None:
         """Write another plan for the last batch, while no query runs: Spark has no call that moves a stream's offsets.
 
         At a restart Spark looks at the last batch from its beginning, also where it is done, so both ends are written:
@@ -94,12 +94,12 @@ class PlannedOffsets:
             self._first.write("0", f"{_FIRST_BYTE}{_VERSION}\n{offsets_to_json(plan.start)}")
         _rewrite(self._planned, str(batch), plan.end)
 
-    def plan(self, batch: int) -> Plan:
+    def plan(self, batch: int) -> PlannedBatch:
         """A batch that is planned. Raises ValueError for files that this code does not know."""
         end = _planned(self._planned.read(str(batch)), batch)
         if batch:
-            return Plan(_planned(self._planned.read(str(batch - 1)), batch - 1), end)
-        return Plan(first_offsets(self._first.read("0") or ""), end)
+            return PlannedBatch(_planned(self._planned.read(str(batch - 1)), batch - 1), end)
+        return PlannedBatch(first_offsets(self._first.read("0") or ""), end)
 
 
 def begun_in(first: Files) -> bool:
@@ -165,12 +165,12 @@ class Loss:
         return f"topic {self.topic} {self.why}; not read: {', '.join(map(str, self.spans)) or 'no partition'}"
 
 
-def topics_of(plan: Plan) -> Set[str]:
+def topics_of(plan: PlannedBatch) -> Set[str]:
     """The topics that a plan has offsets of."""
     return {topic for topic, _ in (*plan.start, *plan.end)}
 
 
-def find_losses(plan: Plan, ids: Mapping[str, str], states: Mapping[str, TopicState]) -> list[Loss]:
+def find_losses(plan: PlannedBatch, ids: Mapping[str, str], states: Mapping[str, TopicState]) -> list[Loss]:
     """The losses by topic: records of a batch, or of the next one, that Kafka no longer has.
 
     `ids` are those that topics had when they were read first; `states` has the topics that are there.
@@ -188,21 +188,21 @@ def find_losses(plan: Plan, ids: Mapping[str, str], states: Mapping[str, TopicSt
     return losses
 
 
-def without(plan: Plan, topics: Set[str]) -> Plan:
+def without(plan: PlannedBatch, topics: Set[str]) -> PlannedBatch:
     """The plan less some topics, as if they had never been read."""
     start, end = (
         {partition: offset for partition, offset in side.items() if partition[0] not in topics}
         for side in (plan.start, plan.end)
     )
-    return Plan(start, end)
+    return PlannedBatch(start, end)
 
 
-def moved(plan: Plan, offsets: Mapping[KafkaPartition, int]) -> Plan:
+def moved(plan: PlannedBatch, offsets: Mapping[KafkaPartition, int]) -> PlannedBatch:
     """The plan with partitions that begin at these offsets, and end no earlier."""
     start = {**plan.start, **offsets}
     ends = {partition: max(offset, plan.end.get(partition, 0)) for partition, offset in offsets.items()}
     end = {**plan.end, **ends}
-    return Plan(start, end)
+    return PlannedBatch(start, end)
 
 
 def left_of(loss: Loss, state: TopicState) -> dict[KafkaPartition, int]:
@@ -210,7 +210,7 @@ def left_of(loss: Loss, state: TopicState) -> dict[KafkaPartition, int]:
     return {(loss.topic, span.partition): state.starts[span.partition] for span in loss.spans}
 
 
-def _is_another(plan: Plan, topic: str, ids: Mapping[str, str], state: TopicState) -> bool:
+def _is_another(plan: PlannedBatch, topic: str, ids: Mapping[str, str], state: TopicState) -> bool:
     """Whether it is a topic of the same name: by its id, or, where that was not noted, by its ends."""
     if topic in ids:
         return ids[topic] != state.id
@@ -219,13 +219,13 @@ def _is_another(plan: Plan, topic: str, ids: Mapping[str, str], state: TopicStat
     )
 
 
-def _unread(plan: Plan, topic: str, partition: int) -> Span:
+def _unread(plan: PlannedBatch, topic: str, partition: int) -> Span:
     first = plan.start.get((topic, partition), 0)
     end = plan.end.get((topic, partition), 0)
     return Span(partition, first, end if end > first else None)
 
 
-def _trimmed(plan: Plan, topic: str, partitions: list[int], state: TopicState) -> tuple[Span, ...]:
+def _trimmed(plan: PlannedBatch, topic: str, partitions: list[int], state: TopicState) -> tuple[Span, ...]:
     spans = []
     for partition in partitions:
         first, start = plan.start.get((topic, partition), 0), state.starts.get(partition, 0)

@@ -103,7 +103,7 @@ class TableProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class SinkPlace:
     """The sink: NAME of its [sink.NAME], its type, where it writes, the document about it.
 
     `store` tells its store from others (checkpoint.store_of). `letters` is the command that lists its dead letters,
@@ -123,7 +123,7 @@ class Target:
         return f"`{self.letters}`" if self.letters else f"`tailrace sink-letters list {self.name or 'NAME'}`"
 
 
-NOWHERE = Target("", "", "", "")
+NOWHERE = SinkPlace("", "", "", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,7 @@ class Progress:
 class Report:
     """Kept by the thread that runs the stream; any thread may read."""
 
-    def __init__(self, target: Target = NOWHERE) -> None:
+    def __init__(self, target: SinkPlace = NOWHERE) -> None:
         self.target = target
         self.trouble: Trouble | None = None
         self.blocked: Trouble | None = None

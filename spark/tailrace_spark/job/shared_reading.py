@@ -17,7 +17,7 @@ from tailrace_spark.batch.delivery import MicroBatch, Piece, Summary
 from tailrace_spark.job.checkpoint_files import files_in
 from tailrace_spark.job.endings import reason
 from tailrace_spark.job.metrics import StreamMetrics
-from tailrace_spark.job.offsets import Offsets, Plan, PlannedOffsets
+from tailrace_spark.job.offsets import Offsets, PlannedBatch, PlannedOffsets
 from tailrace_spark.job.progress import Trouble
 from tailrace_spark.job.sharing import NEAR, Seat, Seats, SharedPart
 from tailrace_spark.job.stream import Stream
@@ -145,7 +145,7 @@ class HandOut:
         self._planned = planned
         self._batch = -1
         self._left = 0
-        self._plan = Plan({}, {})
+        self._plan = PlannedBatch({}, {})
         self._members: list[Seat] = []
 
     def begin(self, batch: int, parts: int) -> None:

@@ -13,7 +13,7 @@ from typing import Final, Self
 from tailrace_common.backoff import Waits
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Piece, SinkProgress
-from tailrace_spark.job.offsets import Offsets, Plan
+from tailrace_spark.job.offsets import Offsets, PlannedBatch
 from tailrace_spark.job.progress import MANY_RECORDS
 from tailrace_spark.source.readings import Readings
 
@@ -62,14 +62,14 @@ def may_found(members: Collection[Offsets]) -> bool:
     return all(behind(start, offsets) <= NEAR for offsets in members)
 
 
-def advanced(member: Offsets, plan: Plan) -> dict[KafkaPartition, int]:
+def advanced(member: Offsets, plan: PlannedBatch) -> dict[KafkaPartition, int]:
     """The next offsets of a member once it has written its part of a batch. Raises ValueError for one with a gap."""
     if gap := behind(member, plan.start):
         raise ValueError(f"{gap} records before a shared batch were not read")
     return {**member, **{partition: max(end, member.get(partition, 0)) for partition, end in plan.end.items()}}
 
 
-def without_read(pieces: Sequence[Piece], member: Offsets, plan: Plan) -> Sequence[Piece]:
+def without_read(pieces: Sequence[Piece], member: Offsets, plan: PlannedBatch) -> Sequence[Piece]:
     """The pieces of a batch without the records that a member has read."""
     firsts = {partition: offset for partition, offset in member.items() if offset > plan.start.get(partition, 0)}
     if not firsts:
@@ -135,7 +135,7 @@ class SharedPart:
     """One part of a batch as all members get it, decoded; `last` of its batch. Parts of a batch come in order."""
 
     batch: int
-    plan: Plan
+    plan: PlannedBatch
     pieces: Sequence[Piece]
     last: bool
 
@@ -211,7 +211,7 @@ class Seats:
         with self._changed:
             return [seat.name for seat in self._seats]
 
-    def plan(self, plan: Plan) -> list[Seat]:
+    def plan(self, plan: PlannedBatch) -> list[Seat]:
         """A batch begins: those that get its parts. Who joins later has to be behind its end."""
         with self._changed:
             self._position = {**(self._position or {}), **plan.end}

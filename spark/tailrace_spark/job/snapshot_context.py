@@ -22,7 +22,7 @@ from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_to_json
 from tailrace_schemas.topics import Internal, internal_topic, table_topic
 from tailrace_spark.batch.delivery import by_topic
-from tailrace_spark.snapshot.ranges import Limits, Piece
+from tailrace_spark.snapshot.ranges import Limits, Split
 from tailrace_spark.snapshot.rounds import Concurrency, tasks_of
 from tailrace_spark.snapshot.session import ClusterView, Ring, require_readable
 from tailrace_spark.snapshot.settings import SnapshotSettings
@@ -143,7 +143,7 @@ class SnapshotContext(Closing):
         table: Table,
         where: str | None,
         datacenter: str,
-        slots: list[tuple[Piece, ...]],
+        slots: list[tuple[Split, ...]],
         position: RoundPosition,
         *,
         stays: bool,

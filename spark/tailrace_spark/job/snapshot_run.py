@@ -35,7 +35,7 @@ from tailrace_spark.job.snapshot_context import SnapshotContext
 from tailrace_spark.job.snapshot_notes import Notes
 from tailrace_spark.job.snapshot_writing import ReadRound, RoundWriter, Written, read_round
 from tailrace_spark.snapshot.progress import Snapshots, State, TableSnapshot, status_row
-from tailrace_spark.snapshot.ranges import Piece, union
+from tailrace_spark.snapshot.ranges import Split, union
 from tailrace_spark.snapshot.read_back import ReadBack
 from tailrace_spark.snapshot.reading import UnreadableError
 from tailrace_spark.snapshot.rounds import again, next_least, plan_round
@@ -256,7 +256,7 @@ class SnapshotRun:
         return started
 
     def _read_and_write(
-        self, snapshot: TableSnapshot, table: Table, ring: Ring, slots: list[tuple[Piece, ...]]
+        self, snapshot: TableSnapshot, table: Table, ring: Ring, slots: list[tuple[Split, ...]]
     ) -> None:
         noted = snapshot.round
         if noted is None:
@@ -289,7 +289,7 @@ class SnapshotRun:
             self._reading = False
 
     def _written(self, snapshot: TableSnapshot, read: ReadRound, seconds: float, summary: Summary) -> None:
-        least = next_least(snapshot.least, self._context.limits(1).piece_octets, read.largest)
+        least = next_least(snapshot.least, self._context.limits(1).split_octets, read.largest)
         self._failures = 0
         done = snapshot.written(read.rows, read.octets, seconds, least)
         self._keep(self.value.put(done))

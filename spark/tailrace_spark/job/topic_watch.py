@@ -19,7 +19,7 @@ from tailrace_spark.job.metrics import StreamMetrics
 from tailrace_spark.job.offsets import (
     TRIMMED,
     Loss,
-    Plan,
+    PlannedBatch,
     PlannedOffsets,
     find_losses,
     left_of,
@@ -78,7 +78,7 @@ class TopicWatch:
         """The ids of the topics that were read."""
         return dict(self._ids)
 
-    def check(self, plan: Plan) -> None:
+    def check(self, plan: PlannedBatch) -> None:
         """Before a batch is read: are its topics those that were read before?
 
         Raises ChangedTopicsError where one is gone or another, and ServiceError where Kafka does not answer.
@@ -125,7 +125,7 @@ class TopicWatch:
         pending = self._planned.pending()
         return bool(self.stopped) and (pending is None or not pending[1].end)
 
-    def _past(self, plan: Plan, loss: Loss, states: Mapping[str, TopicState]) -> Plan:
+    def _past(self, plan: PlannedBatch, loss: Loss, states: Mapping[str, TopicState]) -> PlannedBatch:
         starts = left_of(loss, states[loss.topic]) if loss.why == TRIMMED else {}
         if self._stops:
             self.stopped[loss.topic] = str(loss)
@@ -140,7 +140,7 @@ class TopicWatch:
         self._leave(loss.topic)
         return without(plan, {loss.topic})
 
-    def _read_on(self, plan: Plan, states: Mapping[str, TopicState]) -> Plan:
+    def _read_on(self, plan: PlannedBatch, states: Mapping[str, TopicState]) -> PlannedBatch:
         """With the topics that were stopped, where losses stop none any more."""
         if self._stops or not self.stopped:
             return plan
@@ -152,7 +152,7 @@ class TopicWatch:
             else:
                 self._leave(topic)
         self.stopped, self._offsets = {}, {}
-        return Plan(plan.start, plan.end)
+        return PlannedBatch(plan.start, plan.end)
 
     def _leave(self, topic: str) -> None:
         """A topic is gone: one of its name is another one."""
@@ -196,7 +196,7 @@ class LossPolicy:
         self._stops = stops
         self._form_warned = False
 
-    def plan(self, batch: int) -> Plan | None:
+    def plan(self, batch: int) -> PlannedBatch | None:
         """The batch as Spark has planned it; None where the checkpoint has a form that is not known."""
         try:
             return self._planned.plan(batch)

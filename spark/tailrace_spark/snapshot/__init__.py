@@ -1,6 +1,6 @@
 """Tables of Cassandra read by token ranges on Spark's executors: `spark.read.format("tailrace-snapshot")`.
 
-`ranges` cuts the ring into pieces, `selection` has the statement, `page` takes pages apart. `rows` makes Arrow of them,
+`ranges` cuts the ring into splits, `selection` has the statement, `page` takes pages apart. `rows` makes Arrow of them,
 `changes` makes changes, and `pace` decides how fast. These compute only. `driver` has Cassandra's driver, `session`
 what it says of a cluster, and `source` is what Spark sees.
 """

@@ -23,8 +23,8 @@ from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_to_json
 from tailrace_schemas.topics import Internal, TopicPlan, internal_plan, internal_topic, table_plan, table_topic
 from tailrace_spark.sinks.kafka.json_format import KafkaRecord
-from tailrace_spark.snapshot.publishing import Destination, NumberedPiece, PublishTask, RangeOutcome, SnapshotRecords
-from tailrace_spark.snapshot.ranges import Estimate, Limits, Piece, TokenRange, cut, deal, estimate, sampled
+from tailrace_spark.snapshot.publishing import Destination, NumberedSplit, PublishedRange, PublishTask, SnapshotRecords
+from tailrace_spark.snapshot.ranges import Estimate, Limits, Split, TokenRange, cut, deal, estimate, sampled
 from tailrace_spark.snapshot.records import (
     ID_HEADER,
     MARK_HEADER,
@@ -39,7 +39,7 @@ from tailrace_spark.snapshot.settings import SnapshotSettings
 log = logging.getLogger("tailrace_spark")
 _AGAIN: Final = "run the same command again: it goes on where this one stopped"
 
-Run = Callable[[Sequence[tuple[NumberedPiece, ...]], PublishTask], Sequence[RangeOutcome]]
+Run = Callable[[Sequence[tuple[NumberedSplit, ...]], PublishTask], Sequence[PublishedRange]]
 """Runs tasks on Spark's executors, and gives their outcomes."""
 
 
@@ -152,14 +152,14 @@ class Survey:
     release: tuple[int, int]
     ring: Ring
 
-    def pieces(self, settings: SnapshotSettings) -> list[Piece]:
+    def splits(self, settings: SnapshotSettings) -> list[Split]:
         """The ranges to read, with their estimates."""
         return cut(self.ring.owned, self.ring.estimates, settings.limits, settings.within)
 
-    def piece_of(self, token_range: TokenRange) -> Piece:
+    def split_of(self, token_range: TokenRange) -> Split:
         """A range that was cut earlier, with the replicas that its first part has now."""
-        splits = cut(self.ring.owned, self.ring.estimates, Limits(1 << 62), (token_range,))
-        return Piece(token_range, splits[0].replicas, sum([split.octets for split in splits]))
+        cuts = cut(self.ring.owned, self.ring.estimates, Limits(1 << 62), (token_range,))
+        return Split(token_range, cuts[0].replicas, sum([split.octets for split in cuts]))
 
 
 def survey(settings: SnapshotSettings) -> Survey:
@@ -178,9 +178,9 @@ def survey(settings: SnapshotSettings) -> Survey:
 def estimated(settings: SnapshotSettings) -> Estimate:
     """What reading the table would be; nothing but a few samples is read. Raises as `survey`."""
     survey_now = survey(settings)
-    pieces = survey_now.pieces(settings)
-    samples = take_samples(settings, survey_now.table, sampled(pieces))
-    return estimate(pieces, len(deal(pieces, settings.limits)), samples, settings.rows_per_second)
+    splits = survey_now.splits(settings)
+    samples = take_samples(settings, survey_now.table, sampled(splits))
+    return estimate(splits, len(deal(splits, settings.limits)), samples, settings.rows_per_second)
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,16 +271,16 @@ class Publication:
         return SnapshotRecords(self._destination.kafka, self._destination.prefix, only=only)
 
     def _planned(self) -> SnapshotRecord:
-        ranges = tuple([piece.range for piece in self._survey.pieces(self._settings)])
+        ranges = tuple([split.range for split in self._survey.splits(self._settings)])
         table, topic = self._survey.table, self._destination.topic
         within, now = self._settings.token_range, time.time_ns() // 1_000_000
         return SnapshotRecord(uuid4().hex, str(table), table.id, topic, within, ranges, now)
 
-    def _tasks(self, unpublished: Sequence[int]) -> list[tuple[NumberedPiece, ...]]:
+    def _tasks(self, unpublished: Sequence[int]) -> list[tuple[NumberedSplit, ...]]:
         ranges = self.record.ranges
         numbers = {ranges[index]: index for index in unpublished}
-        dealt = deal([self._survey.piece_of(ranges[index]) for index in unpublished], self._settings.limits)
-        return [tuple([NumberedPiece(numbers[piece.range], piece) for piece in pieces]) for pieces in dealt]
+        dealt = deal([self._survey.split_of(ranges[index]) for index in unpublished], self._settings.limits)
+        return [tuple([NumberedSplit(numbers[split.range], split) for split in splits]) for splits in dealt]
 
     def _task(self, tasks: int) -> PublishTask:
         survey_now = self._survey

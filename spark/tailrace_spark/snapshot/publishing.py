@@ -29,7 +29,7 @@ from tailrace_schemas.tokens import partition as partition_of
 from tailrace_schemas.topics import Internal, internal_topic
 from tailrace_spark.sinks.kafka.json_format import KafkaRecord
 from tailrace_spark.snapshot.changes import ReadChanges
-from tailrace_spark.snapshot.ranges import Piece, TokenRange
+from tailrace_spark.snapshot.ranges import Split, TokenRange
 from tailrace_spark.snapshot.reading import Page, PageStateError, RangeReader, UnreadableError
 from tailrace_spark.snapshot.records import (
     ID_HEADER,
@@ -144,15 +144,15 @@ class Destination:
 
 
 @dataclass(frozen=True, slots=True)
-class NumberedPiece:
+class NumberedSplit:
     """A range of a snapshot, and its number among them."""
 
     index: int
-    piece: Piece
+    split: Split
 
 
 @dataclass(frozen=True, slots=True)
-class RangeOutcome:
+class PublishedRange:
     """What a task made of a range: nothing is wrong, or an error's words, and whether another command is the newer."""
 
     index: int
@@ -175,20 +175,20 @@ class PublishTask:
     snapshot_id: str
     tasks: int
 
-    def __call__(self, pieces: Iterator[Sequence[NumberedPiece]]) -> Iterator[RangeOutcome]:
+    def __call__(self, splits: Iterator[Sequence[NumberedSplit]]) -> Iterator[PublishedRange]:
         """The outcomes of a task's ranges; an error is the last one, but for ranges that Cassandra does not give."""
         begin_task()
         with self.publisher() as publisher:
-            for numbered in pieces:
+            for numbered in splits:
                 for one_range in numbered:
                     try:
                         publisher.publish(one_range)
                     except TailraceError as error:
-                        yield RangeOutcome(one_range.index, str(error), isinstance(error, FencedError))
+                        yield PublishedRange(one_range.index, str(error), isinstance(error, FencedError))
                         if not isinstance(error, UnreadableError):
                             return
                     else:
-                        yield RangeOutcome(one_range.index)
+                        yield PublishedRange(one_range.index)
 
     @contextmanager
     def publisher(self) -> Iterator[RangePublisher]:
@@ -244,24 +244,24 @@ class RangePublisher:
         """End the connection to the topic of progress."""
         self._progress.close()
 
-    def publish(self, numbered: NumberedPiece) -> None:
+    def publish(self, numbered: NumberedSplit) -> None:
         """Publish what is not out yet of a range. Raises ServiceError, FencedError, RefusedError."""
         with closing(_RangeTransactions(self._records, numbered.index)) as transactions:
             transactions.open()
             self._progress.read()  # behind the fence: nobody else commits any more for this range
             progress = self._progress.ranges_of(self._records.snapshot_id).get(numbered.index)
-            progress = progress or RangeRecord(0, 0, False, numbered.piece.range.start)
+            progress = progress or RangeRecord(0, 0, False, numbered.split.range.start)
             while not progress.done:
-                progress = self._publish(numbered.piece, transactions, progress)
+                progress = self._publish(numbered.split, transactions, progress)
 
-    def _publish(self, piece: Piece, transactions: _RangeTransactions, progress: RangeRecord) -> RangeRecord:
+    def _publish(self, split: Split, transactions: _RangeTransactions, progress: RangeRecord) -> RangeRecord:
         """Publish the rest of a range; how far it is then: not done, where no node takes the page state any more."""
-        state, rest = progress.state, _rest(piece, progress)
+        state, rest = progress.state, _rest(split, progress)
         changes = self._changes.after(progress.last_key)
         try:
             for page in self._reader.pages_of(rest, state):
                 records = [self._records.of(change) for change in changes.changes(page.columns, page.requested_at)]
-                progress = _advanced(progress, piece, page, records, changes)
+                progress = _advanced(progress, split, page, records, changes)
                 transactions.commit(records, progress)
         except PageStateError as error:
             if state is None:
@@ -269,26 +269,26 @@ class RangePublisher:
             # One of another release, say. Rows of one partition come twice.
             return RangeRecord(progress.changes, progress.octets, False, progress.complete_to)
         if not progress.done:  # its last page had no rows, or it had no page at all
-            progress = RangeRecord(progress.changes, progress.octets, True, piece.range.end)
+            progress = RangeRecord(progress.changes, progress.octets, True, split.range.end)
             transactions.commit((), progress)
         return progress
 
 
-def _rest(piece: Piece, progress: RangeRecord) -> Piece:
+def _rest(split: Split, progress: RangeRecord) -> Split:
     """What is to be read of a range: a page state says it in the whole one, a token in the rest of it."""
-    if progress.state is not None or progress.complete_to <= piece.range.start:
-        return piece
-    return Piece(TokenRange(progress.complete_to, piece.range.end), piece.replicas)
+    if progress.state is not None or progress.complete_to <= split.range.start:
+        return split
+    return Split(TokenRange(progress.complete_to, split.range.end), split.replicas)
 
 
 def _advanced(
-    progress: RangeRecord, piece: Piece, page: Page, records: Sequence[KafkaRecord], changes: ReadChanges
+    progress: RangeRecord, split: Split, page: Page, records: Sequence[KafkaRecord], changes: ReadChanges
 ) -> RangeRecord:
     """How far a range is with a page."""
     octets = progress.octets + sum([record.size for record in records])
     count = progress.changes + len(records)
     if page.next_page is None:
-        return RangeRecord(count, octets, True, piece.range.end)
+        return RangeRecord(count, octets, True, split.range.end)
     # Of the last partition rows may follow.
     complete_to = max(progress.complete_to, changes.last_token - 1)
     return RangeRecord(count, octets, False, complete_to, page.next_page, changes.last_key)

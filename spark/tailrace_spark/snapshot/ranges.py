@@ -1,4 +1,4 @@
-"""Token ranges: the ring cut into pieces and dealt to tasks, sets of tokens, and how much a read is. No I/O.
+"""Token ranges: the ring cut into splits and dealt to tasks, sets of tokens, and how much a read is. No I/O.
 
 A ring that is cut otherwise later, as nodes join or leave, changes nothing in them. No I/O.
 """
@@ -17,7 +17,7 @@ from tailrace_schemas.tokens import MAX_TOKEN, MIN_TOKEN
 Item = TypeVar("Item")
 _WIDTH: Final = MAX_TOKEN - MIN_TOKEN
 _MOST_CUTS: Final = 10_000
-"""Pieces of one range of the ring: estimates may be wrong, and each piece costs a request."""
+"""Splits of one range of the ring: estimates may be wrong, and each split costs a request."""
 SAMPLE_ROWS: Final = 200
 """Rows of a sample, at most."""
 _SAMPLES: Final = 16
@@ -45,7 +45,7 @@ class TokenRange:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class Split:
     """A range that is read by itself, its replicas (the one to ask first is first), and its estimated bytes."""
 
     range: TokenRange
@@ -55,13 +55,13 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How a read is cut: bytes of a piece, pieces of the whole ring at the least, and how many are read at once.
+    """How a read is cut: bytes of a split, splits of the whole ring at the least, and how many are read at once.
 
     `at_once`: of all nodes; `at_once_per_node`: of each node. None: as many as Spark has cores for.
     """
 
-    piece_octets: int
-    least_pieces: int = 1
+    split_octets: int
+    least_splits: int = 1
     at_once: int | None = None
     at_once_per_node: int | None = None
 
@@ -143,23 +143,23 @@ def cut(
     estimates: Estimates,
     limits: Limits,
     within: Sequence[TokenRange] = (TokenRange(),),
-) -> list[Piece]:
-    """The pieces of a ring's ranges (with their replicas) that lie `within` ranges which do not overlap.
+) -> list[Split]:
+    """The splits of a ring's ranges (with their replicas) that lie `within` ranges which do not overlap.
 
     None has more bytes than the limit, by the estimates. In their order they cover each token once.
     """
-    pieces: list[Piece] = []
+    splits: list[Split] = []
     for token_range, replicas in owned:
         for limit_range in within:
             if not token_range.shared_width(limit_range):
                 continue
             common = TokenRange(max(token_range.start, limit_range.start), min(token_range.end, limit_range.end))
             octets = estimates.octets_of(common)
-            by_width = -(-limits.least_pieces * common.width // _WIDTH)
-            by_octets = min(_MOST_CUTS, int(-(-octets // limits.piece_octets)))
+            by_width = -(-limits.least_splits * common.width // _WIDTH)
+            by_octets = min(_MOST_CUTS, int(-(-octets // limits.split_octets)))
             count = min(common.width, max(by_width, by_octets, 1))
-            pieces += [Piece(split, replicas, octets / count) for split in _parts(common, count)]
-    return pieces
+            splits += [Split(tokens, replicas, octets / count) for tokens in _parts(common, count)]
+    return splits
 
 
 def _parts(token_range: TokenRange, count: int) -> Iterator[TokenRange]:
@@ -169,34 +169,34 @@ def _parts(token_range: TokenRange, count: int) -> Iterator[TokenRange]:
         yield TokenRange(lower, upper)
 
 
-def deal(pieces: Sequence[Piece], limits: Limits) -> list[tuple[Piece, ...]]:
-    """The pieces of each task, which reads them one after the other: all of one node, where that is possible.
+def deal(splits: Sequence[Split], limits: Limits) -> list[tuple[Split, ...]]:
+    """The splits of each task, which reads them one after the other: all of one node, where that is possible.
 
-    Without limits on what is read at once, small pieces go together until they have a piece's bytes, or its share of
+    Without limits on what is read at once, small splits go together until they have a split's bytes, or its share of
     the ring. With limits there are as many tasks as may run at once, and each node is asked by no more than its limit.
     """
-    by_node: dict[str, list[Piece]] = {}
-    for piece in pieces:
-        by_node.setdefault(piece.replicas[0] if piece.replicas else "", []).append(piece)
+    by_node: dict[str, list[Split]] = {}
+    for split in splits:
+        by_node.setdefault(split.replicas[0] if split.replicas else "", []).append(split)
     if limits.at_once is None and limits.at_once_per_node is None:
         return [task for node in by_node.values() for task in _together(node, limits)]
     per_node = limits.at_once_per_node or limits.at_once or 1
     tasks = [tuple(dealt) for node in by_node.values() for dealt in _round_robin(node, per_node)]
     if limits.at_once is not None and len(tasks) > limits.at_once:
         merged = _round_robin(tasks, limits.at_once)
-        tasks = [tuple([piece for task in some for piece in task]) for some in merged]
+        tasks = [tuple([split for task in some for split in task]) for some in merged]
     return tasks
 
 
-def _together(pieces: Iterable[Piece], limits: Limits) -> Iterator[tuple[Piece, ...]]:
-    collected: list[Piece] = []
+def _together(splits: Iterable[Split], limits: Limits) -> Iterator[tuple[Split, ...]]:
+    collected: list[Split] = []
     weight = 0.0
-    for piece in pieces:
-        share = max(piece.octets / limits.piece_octets, piece.range.width * limits.least_pieces / _WIDTH)
+    for split in splits:
+        share = max(split.octets / limits.split_octets, split.range.width * limits.least_splits / _WIDTH)
         if collected and weight + share > 1.000001:
             yield tuple(collected)
             collected, weight = [], 0.0
-        collected.append(piece)
+        collected.append(split)
         weight += share
     if collected:
         yield tuple(collected)
@@ -228,10 +228,10 @@ class Estimate:
     seconds: int | None
 
 
-def sampled(pieces: Sequence[Item]) -> Sequence[Item]:
-    """Some of the pieces, evenly spread."""
-    step = max(1, len(pieces) // _SAMPLES)
-    return pieces[step // 2 :: step][:_SAMPLES]
+def sampled(splits: Sequence[Item]) -> Sequence[Item]:
+    """Some of the splits, evenly spread."""
+    step = max(1, len(splits) // _SAMPLES)
+    return splits[step // 2 :: step][:_SAMPLES]
 
 
 def sample_of(token_range: TokenRange, tokens: Sequence[int], *, is_whole: bool) -> Sample:
@@ -241,17 +241,17 @@ def sample_of(token_range: TokenRange, tokens: Sequence[int], *, is_whole: bool)
     return Sample(len(tokens), max(1, tokens[-1] - token_range.start))
 
 
-def estimate(pieces: Sequence[Piece], tasks: int, samples: Iterable[Sample], rows_per_second: float | None) -> Estimate:
-    """What reading the pieces would be, by so many tasks."""
+def estimate(splits: Sequence[Split], tasks: int, samples: Iterable[Sample], rows_per_second: float | None) -> Estimate:
+    """What reading the splits would be, by so many tasks."""
     rows_sampled = width_sampled = 0
     for sample in samples:
         rows_sampled, width_sampled = rows_sampled + sample.rows, width_sampled + sample.width
     rows: int | None = None
     if width_sampled:
-        rows = round(rows_sampled * sum([piece.range.width for piece in pieces]) / width_sampled)
-    octets = round(sum([piece.octets for piece in pieces]))
+        rows = round(rows_sampled * sum([split.range.width for split in splits]) / width_sampled)
+    octets = round(sum([split.octets for split in splits]))
     seconds = None if rows is None or rows_per_second is None else round(rows / rows_per_second)
-    return Estimate(len(pieces), tasks, rows, octets, seconds)
+    return Estimate(len(splits), tasks, rows, octets, seconds)
 
 
 Intervals = tuple[TokenRange, ...]

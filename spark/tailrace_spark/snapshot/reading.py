@@ -15,7 +15,7 @@ from tailrace_common.unreachable import with_next_try
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.snapshot.pace import Fault, PageSize, RowRate
 from tailrace_spark.snapshot.page import PageColumns
-from tailrace_spark.snapshot.ranges import Piece, TokenRange
+from tailrace_spark.snapshot.ranges import Split, TokenRange
 
 log = logging.getLogger("tailrace_spark")
 
@@ -215,27 +215,27 @@ class RangeReader:
         self._pages = PageReader(size, patience, clock, stays=stays)
         self._clock = clock
 
-    def pages(self, pieces: Iterable[Piece]) -> Iterator[Page]:
-        """The pages of the pieces that have rows. Raises ServiceError where one does not come after all attempts."""
-        for piece in pieces:
-            yield from self.pages_of(piece)
+    def pages(self, splits: Iterable[Split]) -> Iterator[Page]:
+        """The pages of the splits that have rows. Raises ServiceError where one does not come after all attempts."""
+        for split in splits:
+            yield from self.pages_of(split)
 
-    def pages_of(self, piece: Piece, state: bytes | None = None) -> Iterator[Page]:
-        """The pages of a piece, from `next_page` of an earlier page on, or all of them.
+    def pages_of(self, split: Split, state: bytes | None = None) -> Iterator[Page]:
+        """The pages of a split, from `next_page` of an earlier page on, or all of them.
 
         Raises ServiceError, and PageStateError where no node takes that page's place any more.
         """
-        hosts = Hosts(piece.replicas)
+        hosts = Hosts(split.replicas)
         pending: PendingPage | None = None
-        subject = f"tokens ({piece.range.start}, {piece.range.end}] of {self._table}"
+        subject = f"tokens ({split.range.start}, {split.range.end}] of {self._table}"
         while True:
-            page = self._pages.page(subject, asking(self._source, self._statement, piece.range, state), hosts, pending)
+            page = self._pages.page(subject, asking(self._source, self._statement, split.range, state), hosts, pending)
             pending, state = None, page.next_page
             self._size.took(page.rows, page.octets)
             seconds = self._rate.wait(page.rows, self._clock.now())
             if state is not None and not seconds:
                 # The node reads the next page while this one is made into Arrow: still one request at a time.
-                pending = self._ahead(piece.range, state, hosts)
+                pending = self._ahead(split.range, state, hosts)
             if page.rows:
                 yield page
             if seconds:

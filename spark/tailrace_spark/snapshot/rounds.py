@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tailrace_spark.snapshot.ranges import Estimates, Intervals, Limits, Piece, TokenRange, cut, deal
+from tailrace_spark.snapshot.ranges import Estimates, Intervals, Limits, Split, TokenRange, cut, deal
 
 _GROWTH: Final = 4
 _LEAST_SHARE: Final = 1 << 20
@@ -30,15 +30,15 @@ class Concurrency:
 
 def plan_round(
     owned: Owned, estimates: Estimates, limits: Limits, remaining: Intervals, concurrency: Concurrency
-) -> list[tuple[Piece, ...]]:
-    """The pieces of each task of the next round; none where nothing remains.
+) -> list[tuple[Split, ...]]:
+    """The splits of each task of the next round; none where nothing remains.
 
     `limits` are those of `cut`; tasks that read at once ask different nodes, as far as there are some.
     """
-    pieces = cut(owned, estimates, Limits(limits.piece_octets, limits.least_pieces), remaining)
-    dealt = deal(pieces, Limits(limits.piece_octets, limits.least_pieces))
+    splits = cut(owned, estimates, Limits(limits.split_octets, limits.least_splits), remaining)
+    dealt = deal(splits, Limits(limits.split_octets, limits.least_splits))
     per_node = concurrency.per_node or concurrency.tasks
-    chosen: list[tuple[Piece, ...]] = []
+    chosen: list[tuple[Split, ...]] = []
     of_node: Counter[str] = Counter()
     for share in range(1, per_node + 1):  # a task of each node first, then a second one
         for task in dealt:
@@ -51,20 +51,20 @@ def plan_round(
     return chosen
 
 
-def again(owned: Owned, slots: Iterable[Intervals]) -> list[tuple[Piece, ...]]:
-    """The pieces of a round that was planned before: the same tokens, at the replicas that they have now."""
+def again(owned: Owned, slots: Iterable[Intervals]) -> list[tuple[Split, ...]]:
+    """The splits of a round that was planned before: the same tokens, at the replicas that they have now."""
     uncut = Limits(1 << 62)
     return [tuple(cut(owned, Estimates(), uncut, slot)) for slot in slots]
 
 
-def tasks_of(slots: Sequence[Sequence[Piece]], per_node: int | None) -> list[tuple[int, ...]]:
+def tasks_of(slots: Sequence[Sequence[Split]], per_node: int | None) -> list[tuple[int, ...]]:
     """The numbers of the slots that each task reads, one after the other: no more tasks ask a node than its limit.
 
     A round that was planned while other nodes were up may have more slots of one node than that.
     """
     groups: list[tuple[list[int], set[str]]] = []
-    for slot, pieces in enumerate(slots):
-        nodes = {piece.replicas[0] if piece.replicas else "" for piece in pieces}
+    for slot, splits in enumerate(slots):
+        nodes = {split.replicas[0] if split.replicas else "" for split in splits}
         touching = [group for group in groups if group[1] & nodes]
         tasks_of_node = Counter([node for _, group_nodes in touching for node in group_nodes & nodes])
         if per_node is None or all(tasks_of_node[node] < per_node for node in nodes):
@@ -91,5 +91,5 @@ def next_least(least: int, limit: int, largest: int) -> int:
     return min(_LEAST_SHARE, least * 2) if largest > 2 * limit else least
 
 
-def _node(task: Sequence[Piece]) -> str:
+def _node(task: Sequence[Split]) -> str:
     return task[0].replicas[0] if task[0].replicas else ""

@@ -96,7 +96,7 @@ def _bits(present: npt.NDArray[np.bool_]) -> Any:
 
 
 @dataclass(frozen=True)
-class RowShape:
+class RowColumns:
     """The DataFrame's columns: the selected values by their names; then, with `details`, three more.
 
     `writetime` is a struct of microseconds by column, `ttl` one of the seconds left. `raw` has the bytes of values that

@@ -24,9 +24,9 @@ from tailrace_spark.snapshot.driver import (
     words_of,
 )
 from tailrace_spark.snapshot.pace import PageSize, RowRate
-from tailrace_spark.snapshot.ranges import SAMPLE_ROWS, Estimates, Piece, Sample, TokenRange, ring_ranges, sample_of
+from tailrace_spark.snapshot.ranges import SAMPLE_ROWS, Estimates, Sample, Split, TokenRange, ring_ranges, sample_of
 from tailrace_spark.snapshot.reading import Clock, Hosts, PageReader, Patience, RangeReader, asking
-from tailrace_spark.snapshot.rows import RowShape
+from tailrace_spark.snapshot.rows import RowColumns
 from tailrace_spark.snapshot.selection import columns_of, selection, statement, token_statement
 from tailrace_spark.snapshot.settings import SnapshotSettings
 
@@ -170,16 +170,16 @@ class ClusterView:
             raise failed(self._settings, error) from error
 
 
-def shape_of(settings: SnapshotSettings, table: Table, release: tuple[int, int]) -> RowShape:
+def shape_of(settings: SnapshotSettings, table: Table, release: tuple[int, int]) -> RowColumns:
     """The columns that are read of a table, from nodes of a release. Raises SettingsError."""
     columns = columns_of(table, settings.columns)
     selected = selection(columns, release, times=settings.details)
     if settings.rows == "changes":  # its columns' names are its own
-        return RowShape(selected, details=False)
-    return RowShape(selected, settings.details, settings.detail_prefix)
+        return RowColumns(selected, details=False)
+    return RowColumns(selected, settings.details, settings.detail_prefix)
 
 
-def query_of(settings: SnapshotSettings, table: Table, shape: RowShape) -> str:
+def query_of(settings: SnapshotSettings, table: Table, shape: RowColumns) -> str:
     """The statement that reads a range. Raises SettingsError."""
     return statement(table, shape.selected, settings.filter, allow_filtering=settings.allow_filtering)
 
@@ -192,22 +192,22 @@ def require_readable(view: ClusterView, settings: SnapshotSettings, table: Table
     view.check(query_of(settings, table, shape_of(settings, table, view.release())))
 
 
-def take_samples(settings: SnapshotSettings, table: Table, pieces: Iterable[Piece]) -> list[Sample]:
-    """How many rows the begins of pieces have. Raises ServiceError."""
+def take_samples(settings: SnapshotSettings, table: Table, splits: Iterable[Split]) -> list[Sample]:
+    """How many rows the begins of splits have. Raises ServiceError."""
     query, patience = token_statement(table), Patience(settings.attempts, settings.retry_seconds)
     reader = PageReader(PageSize(SAMPLE_ROWS, settings.page_octets), patience, _CLOCK)
     samples: list[Sample] = []
     with page_source(settings) as source:
-        for piece in pieces:
-            page = reader.page(f"a sample of {table}", asking(source, query, piece.range), Hosts(piece.replicas))
+        for split in splits:
+            page = reader.page(f"a sample of {table}", asking(source, query, split.range), Hosts(split.replicas))
             tokens = [int.from_bytes(token or b"", "big", signed=True) for token in page.columns[0]]
-            samples.append(sample_of(piece.range, tokens, is_whole=page.next_page is None))
+            samples.append(sample_of(split.range, tokens, is_whole=page.next_page is None))
     return samples
 
 
 @contextmanager
 def range_reader(
-    settings: SnapshotSettings, table: Table, shape: RowShape, tasks: int, *, stays: bool = False
+    settings: SnapshotSettings, table: Table, shape: RowColumns, tasks: int, *, stays: bool = False
 ) -> Iterator[RangeReader]:
     """A reader of one of so many tasks, over this process's connection: it has its share of the rows a second.
 

@@ -18,8 +18,8 @@ from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.table_json import table_from_json, table_to_json
 from tailrace_schemas.topics import table_topic
 from tailrace_spark.snapshot.changes import CHANGE_SCHEMA, ReadChanges, TaskRecords, messages
-from tailrace_spark.snapshot.ranges import Piece, cut, deal
-from tailrace_spark.snapshot.rows import RowShape
+from tailrace_spark.snapshot.ranges import Split, cut, deal
+from tailrace_spark.snapshot.rows import RowColumns
 from tailrace_spark.snapshot.session import ClusterView, range_reader, require_readable, shape_of
 from tailrace_spark.snapshot.settings import SnapshotSettings, settings_of
 from tailrace_spark.streams.assign import begin_task
@@ -77,8 +77,8 @@ def change_schemas(options: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
 class RangePartition(InputPartition):
     """The ranges of a task."""
 
-    def __init__(self, pieces: Sequence[Piece]) -> None:
-        super().__init__(tuple(pieces))
+    def __init__(self, splits: Sequence[Split]) -> None:
+        super().__init__(tuple(splits))
 
 
 class SnapshotReader(DataSourceReader):
@@ -90,7 +90,7 @@ class SnapshotReader(DataSourceReader):
         definition: str,
         release: tuple[int, int],
         datacenter: str,
-        tasks: Sequence[Sequence[Piece]] = (),
+        tasks: Sequence[Sequence[Split]] = (),
         count: int = 1,
     ) -> None:
         self._settings = settings
@@ -124,5 +124,5 @@ class SnapshotReader(DataSourceReader):
                 yield messages(records.of(page))
 
 
-def _schema(settings: SnapshotSettings, shape: RowShape) -> StructType:
+def _schema(settings: SnapshotSettings, shape: RowColumns) -> StructType:
     return from_arrow_schema(shape.schema if settings.rows == "columns" else CHANGE_SCHEMA)

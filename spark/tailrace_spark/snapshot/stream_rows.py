@@ -22,7 +22,7 @@ from tailrace_schemas.table_json import table_from_json
 from tailrace_schemas.tokens import partition
 from tailrace_spark.snapshot.changes import TaskRecords
 from tailrace_spark.snapshot.page_records import ROW_BITS, Records
-from tailrace_spark.snapshot.ranges import Piece
+from tailrace_spark.snapshot.ranges import Split
 from tailrace_spark.snapshot.reading import PageStateError, UnreadableError
 from tailrace_spark.snapshot.session import range_reader, shape_of
 from tailrace_spark.snapshot.settings import SnapshotSettings
@@ -84,7 +84,7 @@ class RoundReader:
     definition: str
     release: tuple[int, int]
     datacenter: str
-    slots: Sequence[Sequence[Piece]]
+    slots: Sequence[Sequence[Split]]
     position: RoundPosition
     tasks: Sequence[Sequence[int]]
     stays: bool = False

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tailrace_spark.comparison.rows import Difference
-from tailrace_spark.comparison.source import Outcome, ReadTask
-from tailrace_spark.snapshot.ranges import Piece as RangePiece
+from tailrace_spark.comparison.source import ReadTask, TaskFindings
+from tailrace_spark.snapshot.ranges import Split as RangePiece
 
 
-def run_here(work: Sequence[tuple[RangePiece, ...]], task: ReadTask) -> list[Outcome]:
+def run_here(work: Sequence[tuple[RangePiece, ...]], task: ReadTask) -> list[TaskFindings]:
     """As Spark does, one after the other in this process."""
-    return [outcome for pieces in work for outcome in task(iter([pieces]))]
+    return [outcome for splits in work for outcome in task(iter([splits]))]
 
 
 TABLE = "CREATE TABLE KS.t (k int, c int, s text STATIC, v text, w int, m map<text, int>, PRIMARY KEY (k, c))"

@@ -68,8 +68,8 @@ class Copy:
     def changes(self, table: str = "t") -> list[Change]:
         """What a snapshot of the table would give a sink."""
         comparison = self.comparison(table)
-        pieces = comparison._survey.pieces(comparison._settings)
-        return [row.change for row in source_rows(comparison.source, pieces, 1)]
+        splits = comparison._survey.splits(comparison._settings)
+        return [row.change for row in source_rows(comparison.source, splits, 1)]
 
     def deliver(self, changes: Sequence[Change]) -> None:
         delivered = [Delivered(RecordId("t", 0, offset), change) for offset, change in enumerate(changes)]

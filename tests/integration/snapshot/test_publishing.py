@@ -24,7 +24,7 @@ from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.cli.support import read_settings
 from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.snapshot.publication import Announcer, Publication
-from tailrace_spark.snapshot.publishing import NumberedPiece, PublishTask, RangeOutcome
+from tailrace_spark.snapshot.publishing import NumberedSplit, PublishedRange, PublishTask
 from tests.corpus.kinds import Kinds
 from tests.integration.agents import contact_of_node, cql, create_keyspace, published
 from tests.integration.snapshot.commands import Command, assert_once, fill, finish, kill_in_the_middle
@@ -59,9 +59,9 @@ def publication_of(settings: Settings, table: object, **options: object) -> Publ
     return Publication(Announcer(settings), reading)
 
 
-def run_here(work: Sequence[tuple[NumberedPiece, ...]], task: PublishTask) -> list[RangeOutcome]:
+def run_here(work: Sequence[tuple[NumberedSplit, ...]], task: PublishTask) -> list[PublishedRange]:
     """As Spark does, one after the other in this process."""
-    return [outcome for pieces in work for outcome in task(iter([pieces]))]
+    return [outcome for splits in work for outcome in task(iter([splits]))]
 
 
 def raw_records(kafka: LocalKafka, topic: str) -> list[Any]:
@@ -156,8 +156,8 @@ class StoppingReader:
         self._pages = pages
         self._then = then
 
-    def pages_of(self, piece: Any, state: bytes | None) -> Iterator[Any]:
-        for page in self._reader.pages_of(piece, state):
+    def pages_of(self, split: Any, state: bytes | None) -> Iterator[Any]:
+        for page in self._reader.pages_of(split, state):
             if self._pages == 0:
                 self._then()
             self._pages -= 1
@@ -171,9 +171,9 @@ def test_a_later_attempt_at_a_range_ends_an_earlier_one(
     publication = publication_of(settings, fill(session, keyspace_name, 400), page_rows=20)
     publication.begin(new=False)
 
-    def run(work: Sequence[tuple[NumberedPiece, ...]], task: PublishTask) -> list[RangeOutcome]:
+    def run(work: Sequence[tuple[NumberedSplit, ...]], task: PublishTask) -> list[PublishedRange]:
         fenced = 0
-        for numbered in [numbered for pieces in work for numbered in pieces]:
+        for numbered in [numbered for splits in work for numbered in splits]:
             with task.publisher() as earlier, task.publisher() as later:
                 earlier._reader = StoppingReader(  # type: ignore[assignment]  # it has what is called
                     earlier._reader, 2, lambda later=later, numbered=numbered: later.publish(numbered)
@@ -199,8 +199,8 @@ def test_a_page_state_that_nodes_refuse_costs_the_rows_of_one_partition(
     def stop() -> None:
         raise ServiceError("stopped")
 
-    def damage(work: Sequence[tuple[NumberedPiece, ...]], task: PublishTask) -> list[RangeOutcome]:
-        for numbered in [numbered for pieces in work for numbered in pieces]:
+    def damage(work: Sequence[tuple[NumberedSplit, ...]], task: PublishTask) -> list[PublishedRange]:
+        for numbered in [numbered for splits in work for numbered in splits]:
             with task.publisher() as publisher:
                 publisher._reader = StoppingReader(publisher._reader, 2, stop)  # type: ignore[assignment]  # as above
                 with suppress(ServiceError):

@@ -56,7 +56,7 @@ class Rounds:
         """The most tasks that one node was asked by at once."""
         most = 0
         for reader in self.readers:
-            tasks = [{piece.replicas[0] for slot in task for piece in reader.slots[slot]} for task in reader.tasks]
+            tasks = [{split.replicas[0] for slot in task for split in reader.slots[slot]} for task in reader.tasks]
             most = max(most, *Counter(node for nodes in tasks for node in nodes).values())
         return most
 
@@ -132,6 +132,6 @@ def test_a_node_joins_and_another_one_dies_while_their_rows_are_read(
     assert rounds.before == {}
     assert snapshot.rows == ROWS
     assert {len(reader.slots[0][0].replicas) for reader in rounds.readers} == {3}
-    hosts = {node for reader in rounds.readers for slot in reader.slots for piece in slot for node in piece.replicas}
+    hosts = {node for reader in rounds.readers for slot in reader.slots for split in slot for node in split.replicas}
     assert len(hosts) == 4
     assert rounds.most_tasks() == 1

@@ -11,7 +11,7 @@ import pytest
 from tailrace.changes.transcode import Message, Transcoder
 from tailrace.history.schema import SchemaHistory
 from tailrace.publish.record import Record
-from tailrace.replay import Bounds, KafkaOutlet, Outcome, replay
+from tailrace.replay import Bounds, KafkaOutlet, Replayed, replay
 from tailrace.segments.files import list_segments
 from tailrace_common.kafka import Pace
 from tailrace_schemas.avro import Encoder, SchemaEntry, decode, entry_from_record, schema_records
@@ -84,10 +84,10 @@ def outlet_of(
     )
 
 
-def run(directory: Path, bounds: Bounds, most: int = 5000) -> tuple[list[list[Change]], Outcome]:
+def run(directory: Path, bounds: Bounds, most: int = 5000) -> tuple[list[list[Change]], Replayed]:
     """The changes of each transaction."""
     recorded(KIND).unpack(directory)
-    transactions, outcome = MemoryTransactions(), Outcome()
+    transactions, outcome = MemoryTransactions(), Replayed()
     outlet = outlet_of(transactions, bounds, most)
     replay(list_segments(directory).segments, outlet, bounds, outcome, epoch=3)
     assert not transactions.open_records
@@ -112,7 +112,7 @@ def test_changes_are_the_agent_s_with_another_origin(tmp_path: Path) -> None:
         position = Position(3, segment, first.source.position.offset)
         again = replace(first.source, host="h", datacenter="dc", position=position, origin=Origin.REPLAY)
         assert replace(change.source, seen=first.source.seen) == again
-    assert outcome == Outcome(outcome.mutations, len(changes), 1)
+    assert outcome == Replayed(outcome.mutations, len(changes), 1)
 
 
 def test_a_transaction_ends_with_a_mutation(tmp_path: Path) -> None:
@@ -159,11 +159,11 @@ def test_after_a_failure_it_is_known_how_far_it_came(tmp_path: Path, fails_at: i
     pace.limit = most_bytes
     outlet = outlet_of(failing, Bounds(), most=3, pace=pace)
     with pytest.raises(ServiceError):
-        replay(segments, outlet, Bounds(), Outcome())
+        replay(segments, outlet, Bounds(), Replayed())
     assert outlet.committed is not None
     rest = MemoryTransactions()
     bounds = Bounds(since=(outlet.committed.segment, outlet.committed.offset))
-    replay(segments, outlet_of(rest, bounds), bounds, Outcome())
+    replay(segments, outlet_of(rest, bounds), bounds, Replayed())
     known = schemas()
     digests = [decode(r.value, known).digest for batch in (*failing.committed, *rest.committed) for r in batch]
     assert digests == [change.digest for change in changes_in(KIND)]

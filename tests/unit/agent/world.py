@@ -10,7 +10,7 @@ import pytest
 
 from tailrace.agent.limits import Limits
 from tailrace.agent.loop import Agent
-from tailrace.agent.ports import Parts
+from tailrace.agent.ports import Environment
 from tailrace.agent.tables import SelectionWatch
 from tailrace.changes.transcode import Transcoder
 from tailrace.history.events import decode_event
@@ -74,7 +74,7 @@ class World:
                 on_wait()
 
         router = Router("p", MemoryDestinations(self.kafka, faults), self.selection.wants, clock=self.clock)
-        parts = Parts(
+        parts = Environment(
             cluster="c",
             publisher=lambda: MemoryPublisher(self.kafka, faults),
             capture=lambda resume: MemoryCapture(self.log, resume, faults),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tailrace.commitlog.descriptor import VERSIONS
-from tailrace.commitlog.plans import Plan, shape_of
+from tailrace.commitlog.plans import HeaderPlan, shape_of
 from tailrace.commitlog.reader import Reader
 from tailrace_schemas.errors import CorruptError, TruncatedError
 from tests.unit.commitlog.written import sized, vint
@@ -31,8 +31,8 @@ CASES = [
 ]
 
 
-def plan(columns: int) -> Plan:
-    return Plan(WIDE.regular[:columns])
+def plan(columns: int) -> HeaderPlan:
+    return HeaderPlan(WIDE.regular[:columns])
 
 
 def reading(data: bytes) -> Reader:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from tailrace.ops.health import RingState
-from tailrace.topology.ring_watch import USUAL, Delays, RingWatch, Verdict, ring_digest
+from tailrace.topology.ring_watch import USUAL, Delays, NextLook, RingWatch, ring_digest
 from tailrace_schemas.ring import Node, Ring
 
 A, B, C = (Node(host, "dc1", tokens) for host, tokens in (("a", (1, 5)), ("b", (3,)), ("c", (9,))))
@@ -27,7 +27,7 @@ class Agent:
     def __post_init__(self) -> None:
         self.watch = RingWatch(self.host, self.delays)
 
-    def look(self, ring: Ring | None, at: float, took: float = 0.0) -> Verdict:
+    def look(self, ring: Ring | None, at: float, took: float = 0.0) -> NextLook:
         """A look and what follows; None: it failed."""
         if ring is None:
             self.watch.miss()

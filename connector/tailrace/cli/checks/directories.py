@@ -15,7 +15,7 @@ from tailrace.commitlog.blocks import NO_KEYS
 from tailrace.retention.spool import Spool, unwritable
 from tailrace.segments.files import SegmentFiles, list_cdc_raw
 from tailrace.segments.keys import keys_of_settings
-from tailrace.segments.verify import Status, Verdict, verify_segment
+from tailrace.segments.verify import FileReport, Status, verify_segment
 from tailrace_common.cli.checks import Check, judge
 from tailrace_common.settings import AgentSettings, Settings
 from tailrace_schemas.errors import ServiceError, SettingsError
@@ -121,7 +121,7 @@ def check_segment(settings: AgentSettings, clock: Clock = time.monotonic) -> Ite
     yield Check("segment", True, "there is none to read yet", "write to a table with cdc = true, and check again")
 
 
-def _judge_segment(verdict: Verdict, files: SegmentFiles, seconds: float) -> Check:
+def _judge_segment(verdict: FileReport, files: SegmentFiles, seconds: float) -> Check:
     rate = verdict.size / _MIB / seconds if seconds > 0 else 0.0
     detail = f"{verdict.file}: {verdict.frames} mutations, {verdict.size >> 20} MiB read at {rate:.0f} MiB/s"
     if verdict.reason:

@@ -25,7 +25,7 @@ from tailrace.cli.support.options import (
     time_of,
 )
 from tailrace.commitlog.blocks import Keys
-from tailrace.replay import Bounds, KafkaOutlet, Outcome, Outlet, replay
+from tailrace.replay import Bounds, KafkaOutlet, Outlet, Replayed, replay
 from tailrace.segments.files import SegmentFiles, list_segments
 from tailrace.segments.keys import keys_of, keys_of_settings
 from tailrace_common.cli.console import say
@@ -107,7 +107,7 @@ def replay_(
     segments = _segments(directory)
     keys = _keys(settings, key, keystore, keystore_password_file)
     origins = origins_of(settings, schema, host)
-    outcome, bar = Outcome(), sys.stderr.isatty()
+    outcome, bar = Replayed(), sys.stderr.isatty()
     with stopped_by_signals():
         if to is not None:
             with lines_outlet(to, origins, table, bounds) as lines:
@@ -141,7 +141,7 @@ def _run(
     segments: Sequence[SegmentFiles],
     outlet: Outlet,
     bounds: Bounds,
-    outcome: Outcome,
+    outcome: Replayed,
     epoch: int,
     keys: Keys,
     *,
@@ -192,7 +192,7 @@ def _told_where(outlet: KafkaOutlet) -> Iterator[None]:
         raise
 
 
-def _tell(outcome: Outcome) -> None:
+def _tell(outcome: Replayed) -> None:
     for words in outcome.damaged:
         say(words)
     for reason, (position, count) in outcome.left_out.items():

@@ -18,7 +18,7 @@ from tailrace.cli.support.options import DAMAGED, Key, Keystore, PasswordFile
 from tailrace.commitlog.descriptor import parse_name
 from tailrace.segments.files import list_segments
 from tailrace.segments.keys import keys_of
-from tailrace.segments.verify import Status, Verdict, verdicts
+from tailrace.segments.verify import FileReport, Status, verdicts
 from tailrace_common.cli.console import on_terminal, print_json, print_rows, say
 from tailrace_schemas.errors import SettingsError
 
@@ -74,7 +74,7 @@ def _segments(locations: Iterable[Path]) -> Iterator[Path]:
         yield from (path / name for name in listing.foreign if parse_name(name) is not None)
 
 
-def _show(verdicts: Iterable[Verdict], sizes: Sequence[int]) -> Counter[Status]:
+def _show(verdicts: Iterable[FileReport], sizes: Sequence[int]) -> Counter[Status]:
     """Print the verdicts as they come, on a terminal those that are not ok; how many there are of each status."""
     counts: Counter[Status] = Counter()
     rows: list[dict[str, object]] = []
@@ -88,7 +88,7 @@ def _show(verdicts: Iterable[Verdict], sizes: Sequence[int]) -> Counter[Status]:
     return counts
 
 
-def _with_bar(verdicts: Iterable[Verdict], sizes: Sequence[int]) -> Iterator[Verdict]:
+def _with_bar(verdicts: Iterable[FileReport], sizes: Sequence[int]) -> Iterator[FileReport]:
     """The verdicts, while a bar on stderr shows how many bytes of all are done."""
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:

@@ -40,7 +40,7 @@ from tailrace_spark.sinks.protocol import (
 from tailrace_spark.sinks.table_faults import in_halves, is_of_table, reason_of
 from tailrace_spark.sinks.worker_cache import WorkerCache
 
-_Target = TypeVar("_Target")
+_TableWriter = TypeVar("_TableWriter")
 _Item = TypeVar("_Item")
 
 TargetName = tuple[str, str]
@@ -56,29 +56,29 @@ class NoKeyspaceError(ServiceError):
     """The keyspace of a table there does not exist: its changes wait until somebody makes it."""
 
 
-class Targets(Generic[_Target]):
+class TableWriters(Generic[_TableWriter]):
     """What writes the changes of each definition, made when it is first asked for."""
 
-    def __init__(self, make: Callable[[Table], _Target], clock: Callable[[], float]) -> None:
+    def __init__(self, make: Callable[[Table], _TableWriter], clock: Callable[[], float]) -> None:
         """`make` raises what is its table's (table_faults) where there can be none; its changes are set aside then."""
         self._make = make
         self._clock = clock
-        self._known: dict[int, tuple[Table, _Target | UnsupportedError, float]] = {}
+        self._known: dict[int, tuple[Table, _TableWriter | UnsupportedError, float]] = {}
 
-    def of(self, table: Table) -> _Target:
+    def of(self, table: Table) -> _TableWriter:
         """That of a definition. Raises UnsupportedError, and what `make` raises besides."""
         entry = self._known.get(id(table))
         if entry is None or entry[0] is not table or self._clock() >= entry[2]:
             look_again = inf
             try:
-                target: _Target | UnsupportedError = self._make(table)
+                writer: _TableWriter | UnsupportedError = self._make(table)
             except BaseException as error:
                 if not is_of_table(error):
                     raise
-                target = error if isinstance(error, UnsupportedError) else UnsupportedError(reason_of(error))
+                writer = error if isinstance(error, UnsupportedError) else UnsupportedError(reason_of(error))
                 look_again = self._clock() + UNSUPPORTED_SECONDS
-                log.error("%s: its changes go to the dead letters, other tables go on: %s", table, target)
-            entry = self._known[id(table)] = table, target, look_again
+                log.error("%s: its changes go to the dead letters, other tables go on: %s", table, writer)
+            entry = self._known[id(table)] = table, writer, look_again
         if isinstance(entry[1], UnsupportedError):
             raise entry[1]
         return entry[1]
@@ -86,9 +86,9 @@ class Targets(Generic[_Target]):
     def refused(self) -> dict[str, str]:
         """Why changes of some definitions go to the dead letters now, by `digest_of` these."""
         return {
-            digest_of(table): str(target)
-            for table, target, look_again in self._known.values()
-            if isinstance(target, UnsupportedError) and self._clock() < look_again
+            digest_of(table): str(writer)
+            for table, writer, look_again in self._known.values()
+            if isinstance(writer, UnsupportedError) and self._clock() < look_again
         }
 
     def forget(self) -> None:
@@ -138,7 +138,7 @@ class CassandraWriter:
 class CassandraSink(ABC):
     """A sink that writes piece by piece: what a batch wrote before it failed is written again as it was."""
 
-    _targets: Targets[Any]
+    _writers: TableWriters[Any]
 
     def __init__(self, store: Store, keyspace: str, letters: Letters, opener: Opener | None = None) -> None:
         """`keyspace`: the template of those there. With an `opener` executors write too."""
@@ -188,9 +188,9 @@ class CassandraSink(ABC):
         if self._opener is None:
             raise ValueError("executors cannot write into this sink: its capabilities say so")
         for announced, table in definitions:
-            with suppress(UnsupportedError):  # `Targets` has logged it, and writers get it
+            with suppress(UnsupportedError):  # `TableWriters` has logged it, and writers get it
                 self._make_ready(announced, table)
-        return CassandraWriter(self._opener, self._targets.refused(), self._definitions())
+        return CassandraWriter(self._opener, self._writers.refused(), self._definitions())
 
     def begin(self, plan: CassandraWriter) -> None:
         """In a worker process: what the plan of the next share says."""
@@ -206,7 +206,7 @@ class CassandraSink(ABC):
                     self._forget()
                     return
 
-    def _made(self, table: Table, name: str, make: Callable[[], _Target]) -> _Target:
+    def _made(self, table: Table, name: str, make: Callable[[], _TableWriter]) -> _TableWriter:
         """What `make` makes for a definition, or alters, under a name there.
 
         Raises UnsupportedError where the plan or the cluster refuses that, NoKeyspaceError where the keyspace lacks.
@@ -247,9 +247,9 @@ class CassandraSink(ABC):
         return keyspace_name(self._keyspace, keyspace)
 
     def _make_ready(self, announced: int, table: Table) -> None:
-        """Make what a definition needs, announced at this offset of `.schemas`; raises as `Targets.of`."""
+        """Make what a definition needs, announced at this offset of `.schemas`; raises as `TableWriters.of`."""
         del announced
-        self._targets.of(table)
+        self._writers.of(table)
 
     def _definitions(self) -> Mapping[str, tuple[int, str]]:
         """What workers have to know of tables beside the definition of each change, as CassandraWriter has it."""
@@ -265,7 +265,7 @@ class CassandraSink(ABC):
 
     def _forget(self) -> None:
         """What the cluster has may have changed."""
-        self._targets.forget()
+        self._writers.forget()
         self._ids.clear()
 
 

@@ -16,7 +16,7 @@ from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Summary
 from tailrace_spark.sinks.cassandra.cluster import KeyColumn
 from tailrace_spark.sinks.cassandra.cql import Mutation, Writes, check_writable, target_type
 from tailrace_spark.sinks.cassandra.settings import CassandraSinkSettings
-from tailrace_spark.sinks.cassandra.sink_base import CassandraSink, TargetName, Targets, WorkerStore
+from tailrace_spark.sinks.cassandra.sink_base import CassandraSink, TableWriters, TargetName, WorkerStore
 from tailrace_spark.sinks.cassandra.store import Store, make_types
 from tailrace_spark.sinks.letters import LOGGED, Letters
 from tailrace_spark.sinks.table_faults import is_of_table, reason_of, refusals_of
@@ -63,7 +63,7 @@ class CassandraTablesSink(CassandraSink):
         self._lists = lists
         self._largest = largest
         self._clock = clock
-        self._targets = Targets(self._ready, clock)
+        self._writers = TableWriters(self._ready, clock)
 
     def _piece(self, piece: Piece, letters: list[DeadLetter]) -> Summary:
         now = int(self._clock())
@@ -88,7 +88,7 @@ class CassandraTablesSink(CassandraSink):
         writes: list[_Written] = []
         for delivered in changes:
             try:
-                mutation = self._targets.of(delivered.change.table).mutation(delivered.change, now)
+                mutation = self._writers.of(delivered.change.table).mutation(delivered.change, now)
             except BaseException as error:
                 if not is_of_table(error):
                     raise

@@ -114,33 +114,36 @@ class AvroChanges:
         self._writers = writers
         self._prefix = prefix
         self._key_choice = key
-        self._shapes: dict[tuple[int, str], _Shape] = {}
+        self._topic_writers: dict[tuple[int, str], _TopicWriter] = {}
 
     def key(self, topic: str, record: OutgoingRecord) -> bytes | None:
         """The key's columns; None for a truncation. Raises as `AvroWriters.of`."""
-        shape = self._shape(topic, record.change.table)
-        if shape.splice.knows(record.message, record.change):
-            body = shape.splice.key(record.message)
-            return None if body is None else shape.key_head + body
-        key = shape.calendar.within(record.record)["key"]
-        return None if key is None else shape.key(key)
+        topic_writer = self._topic_writer(topic, record.change.table)
+        if topic_writer.splice.knows(record.message, record.change):
+            body = topic_writer.splice.key(record.message)
+            return None if body is None else topic_writer.key_head + body
+        key = topic_writer.calendar.within(record.record)["key"]
+        return None if key is None else topic_writer.key(key)
 
     def value(self, topic: str, record: OutgoingRecord) -> bytes:
         """The change with its place. Raises as `AvroWriters.of`."""
-        shape = self._shape(topic, record.change.table)
-        if shape.splice.knows(record.message, record.change):
-            return shape.value_head + shape.splice.value(record.message, record.record_id, record.assignment)
-        return shape.value({**shape.calendar.within(record.record), **_place(record)})
+        topic_writer = self._topic_writer(topic, record.change.table)
+        if topic_writer.splice.knows(record.message, record.change):
+            return topic_writer.value_head + topic_writer.splice.value(
+                record.message, record.record_id, record.assignment
+            )
+        return topic_writer.value({**topic_writer.calendar.within(record.record), **_place(record)})
 
-    def _shape(self, topic: str, table: Table) -> _Shape:
-        shape = self._shapes.get((id(table), topic))
-        if shape is None:
-            shape = _Shape(self._writers, topic, table, self._prefix, self._key_choice)  # which keeps the table's id
-            self._shapes[id(table), topic] = shape
-        return shape
+    def _topic_writer(self, topic: str, table: Table) -> _TopicWriter:
+        topic_writer = self._topic_writers.get((id(table), topic))
+        if topic_writer is None:
+            # Which keeps the table, and so its id.
+            topic_writer = _TopicWriter(self._writers, topic, table, self._prefix, self._key_choice)
+            self._topic_writers[id(table), topic] = topic_writer
+        return topic_writer
 
 
-class _Shape:
+class _TopicWriter:
     """What writes the changes of one definition into one topic."""
 
     def __init__(self, writers: AvroWriters, topic: str, table: Table, prefix: str, key: KeyChoice) -> None:

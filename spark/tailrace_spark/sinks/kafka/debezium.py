@@ -98,7 +98,7 @@ class DebeziumForm:
         self._partition = partition
         self._writer = writer or json_writer
         self._tombstones = tombstones
-        self._shapes: dict[tuple[int, str, bool], _Shape] = {}
+        self._known: dict[tuple[int, str, bool], _RowSchemas] = {}
 
     def events(self, topic: str, change: Change, record_id: RecordId, imaged: Imaged) -> list[KafkaRecord]:
         """The events of one change, row by row, each `d` with its tombstone behind it; `topic` is the table's.
@@ -130,35 +130,37 @@ class DebeziumForm:
         for image in images:
             if image.op is not ImageOp.UPDATE or image.changed:
                 was_read = read and image.op is not ImageOp.DELETE
-                events += self._event(self._shape(table, topic, image.static), image, source, read=was_read)
+                events += self._event(self._schemas_of(table, topic, image.static), image, source, read=was_read)
         return events
 
-    def _event(self, shape: _Shape, image: RowImage, source: Mapping[str, Any], *, read: bool) -> Iterator[KafkaRecord]:
+    def _event(
+        self, schemas: _RowSchemas, image: RowImage, source: Mapping[str, Any], *, read: bool
+    ) -> Iterator[KafkaRecord]:
         """The event of a row; of one that was `read`, not logged, Debezium gives no row before it."""
-        key = shape.key(image)
+        key = schemas.key(image)
         seen_ms = source["seen"]
         payload = {
-            "before": None if read else shape.row(image, image.before),
-            "after": shape.row(image, image.after),
+            "before": None if read else schemas.row(image, image.before),
+            "after": schemas.row(image, image.after),
             "source": source["payload"],
             "op": _READ if read else image.op.value,
             "ts_ms": seen_ms,
             "ts_us": _int64(seen_ms * 1_000),
             "ts_ns": _int64(seen_ms * 1_000_000),
         }
-        value = shape.value(payload)
-        partition = self._partition(shape.topic, image.token)
-        yield KafkaRecord(shape.topic, partition, key, value)
+        value = schemas.value(payload)
+        partition = self._partition(schemas.topic, image.token)
+        yield KafkaRecord(schemas.topic, partition, key, value)
         if self._tombstones and image.op is ImageOp.DELETE:
-            yield KafkaRecord(shape.topic, partition, key, None)
+            yield KafkaRecord(schemas.topic, partition, key, None)
 
-    def _shape(self, table: Table, topic: str, static: bool) -> _Shape:
+    def _schemas_of(self, table: Table, topic: str, static: bool) -> _RowSchemas:
         named = id(table), topic, static
-        shape = self._shapes.get(named)
-        if shape is None:
-            shape = _Shape(table, topic, self._writer, static=static)  # which keeps the table, and so its id
-            self._shapes[named] = shape
-        return shape
+        schemas = self._known.get(named)
+        if schemas is None:
+            schemas = _RowSchemas(table, topic, self._writer, static=static)  # which keeps the table, and so its id
+            self._known[named] = schemas
+        return schemas
 
     def _source(self, change: Change, record_id: RecordId) -> dict[str, Any]:
         """The source block, and when the agent saw the change, in milliseconds."""
@@ -187,7 +189,7 @@ class DebeziumForm:
         return {"payload": payload, "seen": seen_ms}
 
 
-class _Shape:
+class _RowSchemas:
     """The schemas of one definition's rows, or static rows, and what brings values into them."""
 
     def __init__(self, table: Table, topic: str, writer: Writer, *, static: bool) -> None:

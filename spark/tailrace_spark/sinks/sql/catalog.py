@@ -22,9 +22,9 @@ from tailrace_spark.sinks.protocol import HereOnlyError
 from tailrace_spark.sinks.sql.layout import (
     ColumnPlace,
     Layout,
-    Target,
+    LayoutTables,
     lay_out,
-    target_of,
+    tables_of,
 )
 from tailrace_spark.sinks.sql.settings import LONGEST, closed_name, objects, table_name, wished_name
 from tailrace_spark.sinks.sql.views import Views
@@ -63,7 +63,7 @@ class Catalog:
         self._views = Views(dialect)
         self._template = template
         self._limit = LONGEST[dialect.name]
-        self._targets: dict[UUID, Target] = {}
+        self._known: dict[UUID, LayoutTables] = {}
         self._seen: dict[int, Table] = {}
 
     def create(self, connection: sa.Connection) -> None:
@@ -72,75 +72,77 @@ class Catalog:
 
     def forget(self) -> None:
         """Read everything again from the database when it is next needed."""
-        self._targets.clear()
+        self._known.clear()
         self._seen.clear()
 
-    def all(self, connection: sa.Connection) -> list[Target]:
+    def all(self, connection: sa.Connection) -> list[LayoutTables]:
         """Whatever is followed, in no order."""
         table_ids = connection.execute(sa.select(TABLES.c.table_id)).scalars().all()
         for table_id in map(UUID, table_ids):
-            if table_id not in self._targets and (target := self._load(connection, table_id)) is not None:
-                self._targets[table_id] = target
-        return list(self._targets.values())
+            if table_id not in self._known and (tables := self._load(connection, table_id)) is not None:
+                self._known[table_id] = tables
+        return list(self._known.values())
 
-    def target(self, connection: sa.Connection, table: Table, announced: int = -1) -> tuple[Target, list[ColumnPlace]]:
+    def follow(
+        self, connection: sa.Connection, table: Table, announced: int = -1
+    ) -> tuple[LayoutTables, list[ColumnPlace]]:
         """The tables that follow `table`, made or widened first where needed, and the columns to show again.
 
         Those are dropped ones, and ones whose user type has other fields now. `announced`: see `Delivered`.
         """
-        existing = self._targets.get(table.id)
+        existing = self._known.get(table.id)
         # A definition that is announced again is the newest once more, and gives the names.
         is_seen = existing is not None and self._seen.get(id(table)) is table
         if existing is not None and is_seen and announced <= existing.layout.record.announced:
             return existing, []
         if existing is None:
             existing = self._load(connection, table.id) or self._make(connection, table, announced)
-        target, stale = self._widen(connection, existing, table, announced)
-        self._targets[table.id] = target
+        tables, stale = self._widen(connection, existing, table, announced)
+        self._known[table.id] = tables
         self._seen[id(table)] = table
-        return target, stale
+        return tables, stale
 
-    def known(self, table_id: UUID) -> Target | None:
+    def known(self, table_id: UUID) -> LayoutTables | None:
         """The tables of a source table that was asked for since `forget`."""
-        return self._targets.get(table_id)
+        return self._known.get(table_id)
 
-    def _load(self, connection: sa.Connection, table_id: UUID) -> Target | None:
+    def _load(self, connection: sa.Connection, table_id: UUID) -> LayoutTables | None:
         row = connection.execute(sa.select(TABLES).where(TABLES.c.table_id == str(table_id))).one_or_none()
         if row is None:
             return None
-        target = target_of(_layout_of(row))
+        tables = tables_of(_layout_of(row))
         if self._alters and self._dialect.name == MYSQL:
-            self._complete(connection, target)
-        return target
+            self._complete(connection, tables)
+        return tables
 
-    def _complete(self, connection: sa.Connection, target: Target) -> None:
+    def _complete(self, connection: sa.Connection, tables: LayoutTables) -> None:
         """Make what is missing of a table's objects: MySQL commits before and after each, so some may be.
 
         But nothing of which the state knows that there were rows in it: somebody took that away, and must be told.
         """
         inspector = sa.inspect(connection)
         existing = set(inspector.get_table_names())
-        state = target.state
-        if state.name not in existing and target.rows.name in existing:
+        state = tables.state
+        if state.name not in existing and tables.rows.name in existing:
             return  # the state is made first
-        for table in _tables(target):
+        for table in tables.all:
             if table.name not in existing and state.name in existing:
                 static = state.c.clustering == STATIC
-                lost = sa.select(sa.exists().where(static if table is target.static else ~static))
+                lost = sa.select(sa.exists().where(static if table is tables.static else ~static))
                 if connection.execute(lost).scalar():
                     return
             table.create(connection, checkfirst=True)
             self._add_missing(connection, table)
             for index in table.indexes:
                 index.create(connection, checkfirst=True)
-        self._views.create(connection, target)
+        self._views.create(connection, tables)
 
     def _add_missing(self, connection: sa.Connection, table: sa.Table) -> None:
         # Not by reflection: SQLAlchemy reads MySQL's names line by line, and with two backticks where there is one.
         existing = set(connection.execute(sa.select(sa.text("*")).select_from(table).where(sa.false())).keys())
         self._alter(connection, table, [column for column in table.columns if column.name not in existing])
 
-    def _make(self, connection: sa.Connection, table: Table, announced: int) -> Target:
+    def _make(self, connection: sa.Connection, table: Table, announced: int) -> LayoutTables:
         """A new source table; one of the same name that was there before keeps its rows under another name."""
         self._require_alters(table)
         layouts = [_layout_of(row) for row in connection.execute(sa.select(TABLES))]
@@ -156,15 +158,15 @@ class Catalog:
                 taken_names |= objects(holder.name)
         record = TableRecord(table, announced)
         layout = lay_out(record, table_name(name, self._limit, taken_names), self._dialect.name, self._limit)
-        target = target_of(layout)
+        tables = tables_of(layout)
         if self._dialect.name == MYSQL:
-            self._expect_free(connection, target)
+            self._expect_free(connection, tables)
         connection.execute(TABLES.insert(), [_row_of(layout)])
-        for sql_table in _tables(target):
+        for sql_table in tables.all:
             sql_table.create(connection, checkfirst=False)
-        (self._views.take if taken_over else self._views.create)(connection, target)
+        (self._views.take if taken_over else self._views.create)(connection, tables)
         log.info("writing table %s (id %s) to %s", table, table.id, layout.name)
-        return target
+        return tables
 
     def _require_alters(self, table: Table) -> None:
         if not self._alters:
@@ -179,7 +181,7 @@ class Catalog:
 
     def closed(self, connection: sa.Connection, table: Table, announced: int) -> bool:
         """Whether nothing of this table is wanted: it was dropped, a later one has its name, and its rows went."""
-        if self._on_drop != "clear" or table.id in self._targets:
+        if self._on_drop != "clear" or table.id in self._known:
             return False
         layouts = [_layout_of(row) for row in connection.execute(sa.select(TABLES))]
         holder = self._holder(layouts, table)
@@ -193,19 +195,19 @@ class Catalog:
             self._remove(connection, old)
             log.info("%s: deleted its old rows from %s (on_drop = clear)", again, old.name)
             return
-        layout, target = self._rename(connection, old, closed_name(old.name, old.definition.id, self._limit), used)
-        self._views.create_like(connection, target, old.name)
+        layout, tables = self._rename(connection, old, closed_name(old.name, old.definition.id, self._limit), used)
+        self._views.create_like(connection, tables, old.name)
         log.info("%s: its old rows are kept in %s", again, layout.name)
 
-    def _renamed(self, connection: sa.Connection, target: Target, table: Table, announced: int) -> Target:
+    def _renamed(self, connection: sa.Connection, tables: LayoutTables, table: Table, announced: int) -> LayoutTables:
         """With the name of its source, where a table has that which was dropped: this one was created again since."""
-        layout, name = target.layout, self._wished(table)
+        layout, name = tables.layout, self._wished(table)
         if layout.name == name or self._on_drop == "new-table":
-            return target
+            return tables
         layouts = [_layout_of(row) for row in connection.execute(sa.select(TABLES))]
         holder = self._holder(layouts, table)
         if holder is None or announced < holder.record.announced:
-            return target
+            return tables
         used = _taken(other for other in layouts if other.definition.id not in (table.id, holder.definition.id))
         self._views.drop(connection, layout.name)
         self._close(connection, holder, used)
@@ -215,16 +217,16 @@ class Catalog:
 
     def _remove(self, connection: sa.Connection, layout: Layout) -> None:
         """What says whose they are goes last: MySQL commits at each step, and whoever comes next goes on from there."""
-        for sql_table in reversed(_tables(target_of(layout))):
+        for sql_table in reversed(tables_of(layout).all):
             sql_table.drop(connection, checkfirst=True)
         connection.execute(TABLES.delete().where(TABLES.c.table_id == str(layout.definition.id)))
-        self._targets.pop(layout.definition.id, None)
+        self._known.pop(layout.definition.id, None)
 
-    def _expect_free(self, connection: sa.Connection, target: Target) -> None:
+    def _expect_free(self, connection: sa.Connection, tables: LayoutTables) -> None:
         """Refuse what others made under these names, before MySQL commits that they are ours."""
         inspector = sa.inspect(connection)
         existing = {*inspector.get_table_names(), *inspector.get_view_names()}
-        for name in (target.layout.name, *[table.name for table in _tables(target)]):
+        for name in (tables.layout.name, *[table.name for table in tables.all]):
             if name in existing:
                 raise TakenError(f"Table '{name}' already exists")
 
@@ -232,8 +234,8 @@ class Catalog:
         return wished_name(self._template, table.keyspace, table.name, self._dialect.name)
 
     def _widen(
-        self, connection: sa.Connection, existing: Target, table: Table, announced: int
-    ) -> tuple[Target, list[ColumnPlace]]:
+        self, connection: sa.Connection, existing: LayoutTables, table: Table, announced: int
+    ) -> tuple[LayoutTables, list[ColumnPlace]]:
         old = existing.layout
         record = define(old.record, table, announced)
         if record == old.record:
@@ -242,61 +244,61 @@ class Catalog:
         existing = self._renamed(connection, existing, table, announced)
         old = existing.layout
         layout = lay_out(record, old.name, self._dialect.name, self._limit, old.columns)
-        target = target_of(layout)
+        tables = tables_of(layout)
         changed = sa.update(TABLES).where(TABLES.c.table_id == str(table.id))
         connection.execute(changed.values(**_row_of(layout)))
         if layout.columns != old.columns:
-            self._add_columns(connection, target, existing, layout.columns[len(old.columns) :])
-            self._views.replace(connection, target, old)
+            self._add_columns(connection, tables, existing, layout.columns[len(old.columns) :])
+            self._views.replace(connection, tables, old)
         if record.definition == old.definition:
-            return target, []
+            return tables, []
         pairs = list(zip(old.columns, layout.columns, strict=False))
         dropped = [now for was, now in pairs if was.live and not now.live]
         renamed = [now for was, now in pairs if was.shown != now.shown]
         added = len(layout.columns) - len(old.columns)
         log.info("%s changed: %d columns added, %d dropped, %d renamed", layout.name, added, len(dropped), len(renamed))
-        return target, dropped + _read_anew(old, layout)
+        return tables, dropped + _read_anew(old, layout)
 
     def _add_columns(
-        self, connection: sa.Connection, target: Target, existing: Target, columns: Sequence[ColumnPlace]
+        self,
+        connection: sa.Connection,
+        tables: LayoutTables,
+        existing: LayoutTables,
+        columns: Sequence[ColumnPlace],
     ) -> None:
         for column in columns:
-            table = target.static if column.kind is ColumnKind.STATIC else target.rows
+            table = tables.static if column.kind is ColumnKind.STATIC else tables.rows
             assert table is not None  # noqa: S101 - a static place makes a static table
-            if table is target.static and existing.static is None:
+            if table is tables.static and existing.static is None:
                 continue
             self._alter(connection, table, [table.c[column.stored]])
-        if target.static is not None and existing.static is None:
-            target.static.create(connection, checkfirst=False)
+        if tables.static is not None and existing.static is None:
+            tables.static.create(connection, checkfirst=False)
 
     def _alter(self, connection: sa.Connection, table: sa.Table, columns: Sequence[sa.Column[Any]]) -> None:
         for column in columns:
             spec = CreateColumn(column).compile(dialect=self._dialect)
             connection.exec_driver_sql(f"ALTER TABLE {self._quote(table.name)} ADD COLUMN {spec}")
 
-    def _rename(self, connection: sa.Connection, old: Layout, name: str, used: set[str]) -> tuple[Layout, Target]:
+    def _rename(self, connection: sa.Connection, old: Layout, name: str, used: set[str]) -> tuple[Layout, LayoutTables]:
         """Give a table's objects another name, or one like it that is not used; its view is the caller's."""
         layout = replace(old, name=table_name(name, self._limit, used))
-        old_target, new_target = target_of(old), target_of(layout)
-        for index in (*old_target.state.indexes, *old_target.rows.indexes):
+        old_tables, new_tables = tables_of(old), tables_of(layout)
+        for index in (*old_tables.state.indexes, *old_tables.rows.indexes):
             index.drop(connection)
-        for was, now in zip(_tables(old_target), _tables(new_target), strict=True):
+        for was, now in zip(old_tables.all, new_tables.all, strict=True):
             statement = f"ALTER TABLE {self._quote(was.name)} RENAME TO {self._quote(now.name)}"
             connection.exec_driver_sql(statement)
-        for index in (*new_target.state.indexes, *new_target.rows.indexes):
+        for index in (*new_tables.state.indexes, *new_tables.rows.indexes):
             connection.execute(CreateIndex(index))
         renamed = sa.update(TABLES).where(TABLES.c.table_id == str(layout.definition.id))
         connection.execute(renamed.values(**_row_of(layout)))
-        self._targets.pop(layout.definition.id, None)
+        self._known.pop(layout.definition.id, None)
         used |= objects(layout.name)
-        return layout, new_target
+        return layout, new_tables
 
     def _quote(self, name: str) -> str:
         return self._dialect.identifier_preparer.quote(name)
-
-
-def _tables(target: Target) -> list[sa.Table]:
-    return [table for table in (target.state, target.rows, target.static) if table is not None]
 
 
 def _taken(layouts: Iterable[Layout]) -> set[str]:

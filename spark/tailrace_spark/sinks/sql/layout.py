@@ -231,7 +231,7 @@ def _nothing(column: ColumnPlace) -> sa.ColumnElement[object]:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class LayoutTables:
     """The tables of one layout. `static` is None for a table that never had static columns."""
 
     layout: Layout
@@ -239,8 +239,15 @@ class Target:
     rows: sa.Table
     static: sa.Table | None
 
+    @property
+    def all(self) -> list[sa.Table]:
+        """Those that there are."""
+        return [table for table in (self.state, self.rows, self.static) if table is not None]
 
-def target_of(layout: Layout) -> Target:
+
+def tables_of(layout: Layout) -> LayoutTables:
     """The tables of a layout, as SQLAlchemy describes them."""
     metadata = sa.MetaData()
-    return Target(layout, state_table(layout, metadata), rows_table(layout, metadata), static_table(layout, metadata))
+    return LayoutTables(
+        layout, state_table(layout, metadata), rows_table(layout, metadata), static_table(layout, metadata)
+    )

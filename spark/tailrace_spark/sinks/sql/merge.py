@@ -34,7 +34,7 @@ from tailrace_spark.rowstate.partition import Clustering
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.rowstate.row import merge as merge_states
 from tailrace_spark.rowstate.truncation import EVERYTHING, TruncationState
-from tailrace_spark.sinks.sql.layout import ColumnPlace, Target
+from tailrace_spark.sinks.sql.layout import ColumnPlace, LayoutTables
 from tailrace_spark.sinks.sql.row_builder import NewRow, RowBuilder, RowMerge, RowUpdate, new_rows
 from tailrace_spark.sinks.sql.rows_table import RowWriter, VisibleTable
 from tailrace_spark.sinks.state_store.state_table import StateTable, chunks, forget
@@ -45,15 +45,15 @@ _WRITTEN_AT_ONCE: Final = 4_000
 
 
 class TableMerge:
-    """Merges into the tables of one target. `now` is in seconds since the epoch; None: nothing expires."""
+    """Merges into the tables of one layout. `now` is in seconds since the epoch; None: nothing expires."""
 
-    def __init__(self, target: Target, dialect: str, filters: RowFilters = ()) -> None:
+    def __init__(self, tables: LayoutTables, dialect: str, filters: RowFilters = ()) -> None:
         """Rows that filters leave out are stored, and not shown. Raises TableRefusedError where these do not fit."""
-        self.target = target
-        shown_rows = shown_in_sink(filters, target.layout.definition)
-        self._state = StateTable(target.state, dialect)
-        self._rows = VisibleTable(target, dialect, static=False, shown_rows=shown_rows)
-        self._statics = None if target.static is None else VisibleTable(target, dialect, static=True)
+        self.tables = tables
+        shown_rows = shown_in_sink(filters, tables.layout.definition)
+        self._state = StateTable(tables.state, dialect)
+        self._rows = VisibleTable(tables, dialect, static=False, shown_rows=shown_rows)
+        self._statics = None if tables.static is None else VisibleTable(tables, dialect, static=True)
         self._builder = RowBuilder(self._rows.renderer)
         self._writer = RowWriter(self._state, self._rows)
         self._mostly_new = True

@@ -25,7 +25,7 @@ from tailrace_spark.rowstate.truncation import EVERYTHING
 from tailrace_spark.sinks.letters import Letters
 from tailrace_spark.sinks.sql.catalog import Catalog, TakenError
 from tailrace_spark.sinks.sql.deferred import DeferredChange, DeferredTables, deferred_change, deferred_erasure
-from tailrace_spark.sinks.sql.layout import Target
+from tailrace_spark.sinks.sql.layout import LayoutTables
 from tailrace_spark.sinks.sql.merge import PreparedBatch, TableMerge
 from tailrace_spark.sinks.state_store.engine import is_busy, is_of_one_table, refuses_a_value, remedy, said
 from tailrace_spark.sinks.state_store.state_table import Purges, Truncations, chunks, load_all
@@ -88,12 +88,12 @@ class TableMerges:
             self._truncations = load_all(connection, self._ring_delay)
         return self._truncations
 
-    def of(self, target: Target) -> TableMerge:
-        """The merge into a target. Raises TableRefusedError where the filters of rows do not fit the table."""
-        table_id = target.layout.definition.id
+    def of(self, tables: LayoutTables) -> TableMerge:
+        """The merge into a layout's tables. Raises TableRefusedError where the filters of rows do not fit the table."""
+        table_id = tables.layout.definition.id
         merge = self._merges.get(table_id)
-        if merge is None or merge.target is not target:
-            merge = self._merges[table_id] = TableMerge(target, self._dialect, self._filters)
+        if merge is None or merge.tables is not tables:
+            merge = self._merges[table_id] = TableMerge(tables, self._dialect, self._filters)
         return merge
 
     def prepare(self, changes: Sequence[Delivered]) -> PreparedBatch | None:
@@ -151,8 +151,8 @@ class TableMerges:
         """
         merge: TableMerge | None = None
         for table, announced in definitions:
-            target, stale = self._catalog.target(connection, table, announced)
-            merge = self.of(target)
+            tables, stale = self._catalog.follow(connection, table, announced)
+            merge = self.of(tables)
             if stale:
                 merge.show_again(connection, stale, int(self._clock()))
         if merge is None:

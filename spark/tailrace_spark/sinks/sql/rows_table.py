@@ -14,7 +14,7 @@ from tailrace_spark.merge.batch_changes import Clustering
 from tailrace_spark.merge.shown_rows import ShownRows
 from tailrace_spark.merge.stored_row import STATIC, RowKey
 from tailrace_spark.rowstate.row import RowState
-from tailrace_spark.sinks.sql.layout import ColumnPlace, Target
+from tailrace_spark.sinks.sql.layout import ColumnPlace, LayoutTables
 from tailrace_spark.sinks.sql.row_builder import NewRow, Renderer, RowUpdate
 from tailrace_spark.sinks.state_store.bulk import TEMPORARY, insert, overwrite, stage
 from tailrace_spark.sinks.state_store.state_table import CHUNK, StateTable
@@ -24,12 +24,14 @@ from tailrace_spark.sinks.state_store.tables import POSTGRESQL
 class VisibleTable:
     """Puts rows of one of both tables, and takes them away."""
 
-    def __init__(self, target: Target, dialect: str, *, static: bool, shown_rows: ShownRows | None = None) -> None:
-        """With `static`, the target must have a table for static columns. Rows outside `shown_rows` are not in it."""
-        sql_table = target.static if static else target.rows
+    def __init__(
+        self, tables: LayoutTables, dialect: str, *, static: bool, shown_rows: ShownRows | None = None
+    ) -> None:
+        """With `static`, the layout must have a table for static columns. Rows outside `shown_rows` are not in it."""
+        sql_table = tables.static if static else tables.rows
         if sql_table is None:
-            raise ValueError(f"{target.layout.name} has no static columns")
-        table, layout = target.layout.definition, target.layout
+            raise ValueError(f"{tables.layout.name} has no static columns")
+        table, layout = tables.layout.definition, tables.layout
         self.table = sql_table
         self._static = static
         self._dialect = dialect
@@ -47,7 +49,7 @@ class VisibleTable:
         """The columns of a whole row, in order."""
         self.columns: tuple[str, ...] = tuple(stored)
         """Those that are no keys."""
-        self._state = target.state
+        self._state = tables.state
 
     def row(self, row_key: RowKey, clustering: Clustering, values: Sequence[object]) -> tuple[object, ...]:
         """A whole row, under `names`."""

@@ -45,7 +45,7 @@ from tailrace_spark.sinks.protocol import (
 )
 from tailrace_spark.sinks.sql.catalog import OnDrop
 from tailrace_spark.sinks.sql.deferred import gather_deferred
-from tailrace_spark.sinks.sql.layout import Target
+from tailrace_spark.sinks.sql.layout import LayoutTables
 from tailrace_spark.sinks.sql.piece_merges import WAITS, TableWait
 from tailrace_spark.sinks.sql.writer import Database, SqlStore, SqlWriter, transaction
 from tailrace_spark.sinks.state_store.bulk import overwrite
@@ -147,9 +147,9 @@ class SqlSink:
         """
         with self._transaction("what expires is looked for again later") as connection:
             swept = self._give_back(connection)
-            for target in self._catalog.all(connection):
-                if target.layout.definition.id not in self._pieces.waits:
-                    swept += self._swept(connection, target)
+            for tables in self._catalog.all(connection):
+                if tables.layout.definition.id not in self._pieces.waits:
+                    swept += self._swept(connection, tables)
             return swept
 
     def progress(self, stream: str) -> SinkProgress | None:
@@ -165,20 +165,20 @@ class SqlSink:
     def stored(self, table: Table) -> Iterator[StoredVisible]:
         """As ComparableSink says."""
         with self._transaction("it is read again", writes=False) as connection:
-            target = self._followed(connection, table)
-            if target is not None:
-                yield from stored_rows(connection, target)
+            tables = self._followed(connection, table)
+            if tables is not None:
+                yield from stored_rows(connection, tables)
 
     def amend(self, table: Table, states: Mapping[RowKey, RowState], to_show: Mapping[RowKey, Clustering]) -> None:
         """As ComparableSink says."""
         with self._transaction("nothing was changed") as connection:
-            target = self._followed(connection, table)
-            if target is not None:
-                self._merges.of(target).amend(connection, states, to_show, int(self._clock()))
+            tables = self._followed(connection, table)
+            if tables is not None:
+                self._merges.of(tables).amend(connection, states, to_show, int(self._clock()))
 
-    def _followed(self, connection: sa.Connection, table: Table) -> Target | None:
-        targets = self._catalog.all(connection)
-        return next((target for target in targets if target.layout.definition.id == table.id), None)
+    def _followed(self, connection: sa.Connection, table: Table) -> LayoutTables | None:
+        followed = self._catalog.all(connection)
+        return next((tables for tables in followed if tables.layout.definition.id == table.id), None)
 
     def reach(self) -> None:
         """Connect, and write nothing. Raises ServiceError when the database does not answer or refuses."""
@@ -289,29 +289,29 @@ class SqlSink:
         self._pieces.held.release(connection, table.id)
         return rows
 
-    def _swept(self, connection: sa.Connection, target: Target) -> int:
-        run = partial(self._sweep_table, connection, target)
+    def _swept(self, connection: sa.Connection, tables: LayoutTables) -> int:
+        run = partial(self._sweep_table, connection, tables)
         rows, why = self._pieces.attempt(connection, [], run)
         if why:
-            log.warning("%s: could not remove expired rows; will retry: %s", target.layout.name, why)
+            log.warning("%s: could not remove expired rows; will retry: %s", tables.layout.name, why)
         return rows
 
-    def _sweep_table(self, connection: sa.Connection, target: Target) -> int:
-        merge, now = self._merges.of(target), int(self._clock())
+    def _sweep_table(self, connection: sa.Connection, tables: LayoutTables) -> int:
+        merge, now = self._merges.of(tables), int(self._clock())
         swept = merge.sweep(connection, now)
         if self._merge_horizon is not None:
             purged, written = merge.purge(connection, now - self._merge_horizon, now, self._purged_at_once)
             if written is not None:
-                self._pieces.purges.note(connection, target.layout.definition.id, written)
+                self._pieces.purges.note(connection, tables.layout.definition.id, written)
             if purged:
-                log.debug("%s: %d rows purged", target.layout.name, purged)
+                log.debug("%s: %d rows purged", tables.layout.name, purged)
         return swept
 
 
-def stored_rows(connection: sa.Connection, target: Target) -> Iterator[StoredVisible]:
+def stored_rows(connection: sa.Connection, tables: LayoutTables) -> Iterator[StoredVisible]:
     """As ComparableSink says: states in the order of their keys, then rows without a state."""
-    clustering = [target.rows.c[column.stored] for column in target.layout.of_kind(ColumnKind.CLUSTERING)]
-    state, rows, static = target.state, target.rows, target.static
+    clustering = [tables.rows.c[column.stored] for column in tables.layout.of_kind(ColumnKind.CLUSTERING)]
+    state, rows, static = tables.state, tables.rows, tables.static
     seen_row = rows.c[KEY].is_not(None)
     joined = state.outerjoin(rows, sa.and_(rows.c[KEY] == state.c.key, rows.c[CLUSTERING] == state.c.clustering))
     seen_static: sa.ColumnElement[bool] = sa.false()
@@ -331,14 +331,14 @@ def stored_rows(connection: sa.Connection, target: Target) -> Iterator[StoredVis
             yield StoredVisible(row_key, row_state, visible, tuple(values))
         further = sa.tuple_(state.c.key, state.c.clustering) > sa.tuple_(chunk[-1][0], chunk[-1][1])
         chunk = connection.execute(query.where(further)).all()
-    yield from _without_state(connection, target, clustering)
+    yield from _without_state(connection, tables, clustering)
 
 
 def _without_state(
-    connection: sa.Connection, target: Target, clustering: list[sa.Column[object]]
+    connection: sa.Connection, tables: LayoutTables, clustering: list[sa.Column[object]]
 ) -> Iterator[StoredVisible]:
     """Rows that somebody else has put there."""
-    state, rows, static = target.state, target.rows, target.static
+    state, rows, static = tables.state, tables.rows, tables.static
     with_state = sa.exists().where(state.c.key == rows.c[KEY], state.c.clustering == rows.c[CLUSTERING])
     for key, clustering_key, *values in connection.execute(
         sa.select(rows.c[KEY], rows.c[CLUSTERING], *clustering).where(~with_state)

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from tailrace_common.sections.template import KEY
-from tailrace_spark.sinks.sql.layout import Layout, Target, view_query
+from tailrace_spark.sinks.sql.layout import Layout, LayoutTables, view_query
 from tailrace_spark.sinks.state_store.tables import MYSQL, POSTGRESQL
 
 log = logging.getLogger("tailrace_spark")
@@ -65,13 +65,13 @@ class Views:
     def __init__(self, dialect: sa.Dialect) -> None:
         self._dialect = dialect
 
-    def create(self, connection: sa.Connection, target: Target) -> None:
-        """Create the view of a target, which MySQL may have already."""
-        create, name = "CREATE VIEW", target.layout.name
+    def create(self, connection: sa.Connection, tables: LayoutTables) -> None:
+        """Create the view of a layout, which MySQL may have already."""
+        create, name = "CREATE VIEW", tables.layout.name
         if self._dialect.name == MYSQL:
             security = connection.execute(sa.text(_SECURITY), {"v": name}).scalar()
             create = f"CREATE OR REPLACE {f'SQL SECURITY {security} ' if security else ''}VIEW"
-        self._execute(connection, create, name, _query(target))
+        self._execute(connection, create, name, _query(tables))
 
     def drop(self, connection: sa.Connection, name: str) -> None:
         """Drop the view of a name; MySQL may have done so."""
@@ -79,46 +79,46 @@ class Views:
             f"DROP VIEW {'IF EXISTS ' if self._dialect.name == MYSQL else ''}{self._quote(name)}"
         )
 
-    def replace(self, connection: sa.Connection, target: Target, old: Layout) -> None:
+    def replace(self, connection: sa.Connection, tables: LayoutTables, old: Layout) -> None:
         """Replace the view. Where others' views build on it, it is widened instead, and keeps dropped columns.
 
         PostgreSQL neither drops a view that others use nor lets it lose a column; the others know no such ties.
         """
         if self._dialect.name == MYSQL:  # it would commit, and forget its savepoints
-            self.create(connection, target)
+            self.create(connection, tables)
         elif self._dialect.name == POSTGRESQL:
-            pairs = zip(old.columns, target.layout.columns, strict=False)
-            self._put(connection, target, [(was.shown, now.shown) for was, now in pairs if was.shown != now.shown])
+            pairs = zip(old.columns, tables.layout.columns, strict=False)
+            self._put(connection, tables, [(was.shown, now.shown) for was, now in pairs if was.shown != now.shown])
         else:
             self.drop(connection, old.name)
-            self.create(connection, target)
+            self.create(connection, tables)
 
     def vacate(self, connection: sa.Connection, name: str) -> None:
-        """Take a view off its tables, for the target that takes its name. In PostgreSQL it stays, and shows no row."""
+        """Take a view off its tables, for the layout that takes its name. In PostgreSQL it stays, and shows no row."""
         if self._dialect.name != POSTGRESQL:
             self.drop(connection, name)
             return
         empty = self._empty_columns(connection, name).values()
         self._replace(connection, name, sa.select(*empty).where(sa.false()))
 
-    def take(self, connection: sa.Connection, target: Target) -> None:
-        """Show a target under a name that was vacated."""
+    def take(self, connection: sa.Connection, tables: LayoutTables) -> None:
+        """Show a layout under a name that was vacated."""
         if self._dialect.name == POSTGRESQL:
-            self._put(connection, target, [])
+            self._put(connection, tables, [])
         else:
-            self.create(connection, target)
+            self.create(connection, tables)
 
-    def create_like(self, connection: sa.Connection, target: Target, name: str) -> None:
-        """Create the view of a target, with the rights that the view `name` has."""
-        self.create(connection, target)
+    def create_like(self, connection: sa.Connection, tables: LayoutTables, name: str) -> None:
+        """Create the view of a layout, with the rights that the view `name` has."""
+        self.create(connection, tables)
         if self._dialect.name == POSTGRESQL:
-            quoted = self._quote(target.layout.name)
-            given = given_to(connection, self._quote(name), quoted, _query(target).selected_columns.keys())
-            give(connection, quoted, given)
+            quoted = self._quote(tables.layout.name)
+            rights = given_to(connection, self._quote(name), quoted, _query(tables).selected_columns.keys())
+            give(connection, quoted, rights)
 
-    def _put(self, connection: sa.Connection, target: Target, renamed: Sequence[tuple[str, str]]) -> None:
-        """Have an existing view show a target."""
-        name, query = target.layout.name, _query(target)
+    def _put(self, connection: sa.Connection, tables: LayoutTables, renamed: Sequence[tuple[str, str]]) -> None:
+        """Have an existing view show a layout."""
+        name, query = tables.layout.name, _query(tables)
         for put in (self._replace, self._make_again):
             try:
                 with connection.begin_nested():
@@ -168,8 +168,8 @@ class Views:
         return self._dialect.identifier_preparer.quote(name)
 
 
-def _query(target: Target) -> sa.SelectBase:
-    return view_query(target.layout, target.rows, target.static)
+def _query(tables: LayoutTables) -> sa.SelectBase:
+    return view_query(tables.layout, tables.rows, tables.static)
 
 
 def options_of(connection: sa.Connection, view: str) -> list[str]:

@@ -6,7 +6,7 @@ import pytest
 
 from tailrace_common.properties.names import (
     REGISTRY_CLIENT,
-    Verdict,
+    Judgement,
     java_consumer_fault,
     judge_property,
     librdkafka_fault,
@@ -18,7 +18,7 @@ from tailrace_common.properties.names import (
 
 @pytest.mark.parametrize("name", sorted(names_of("librdkafka")))
 def test_librdkafka_has_every_property_of_the_list(name: str) -> None:
-    assert judge_property(name, "1") is not Verdict.UNKNOWN
+    assert judge_property(name, "1") is not Judgement.UNKNOWN
 
 
 @pytest.mark.slow
@@ -71,5 +71,5 @@ def test_a_refused_value_of_a_secret_is_not_shown() -> None:
 def test_judging_makes_no_client(capfd: pytest.CaptureFixture[str]) -> None:
     """It would start threads, and complain of the brokers that it has not."""
     for name, value in (("bootstrap.servers", "127.0.0.1:1"), ("debug", "all"), ("log_level", 7)):
-        assert judge_property(name, value) is Verdict.TAKEN
+        assert judge_property(name, value) is Judgement.TAKEN
     assert capfd.readouterr().err == ""

@@ -10,7 +10,7 @@ import pytest
 
 from tailrace_schemas.tokens import token
 from tailrace_spark.comparison.rows import NO_ROWS, buckets_of, removal
-from tailrace_spark.comparison.source import TableTarget
+from tailrace_spark.comparison.source import SinkTable
 from tailrace_spark.merge.stored_row import STATIC
 from tailrace_spark.rowstate.row import state_of
 from tailrace_spark.sinks.protocol import write_here
@@ -43,7 +43,7 @@ def sink(database: Database) -> Iterator[SqlSink]:
 @pytest.mark.promise("compare.finds")
 def test_each_row_and_static_row_is_found_in_the_bucket_of_its_token(sink: SqlSink) -> None:
     write_here(sink, [piece([*(LOG.insert((key,), (1,), key, v="a") for key in range(9)), LOG.static((3,), 7, s="x")])])
-    target = TableTarget(sink, WIDE)
+    target = SinkTable(sink, WIDE)
     digests = target.digests(RING, NOW)
     assert sum(count for count, _ in digests.values()) == 10
     for bucket in range(len(RING.ranges)):
@@ -58,7 +58,7 @@ def test_each_row_and_static_row_is_found_in_the_bucket_of_its_token(sink: SqlSi
 def test_a_row_that_is_taken_away_comes_back_with_the_next_write(database: Database, sink: SqlSink) -> None:
     """Though the repair is long after that write."""
     write_here(sink, [piece([LOG.insert((1,), (1,), 5 * SECOND, v="a"), LOG.insert((1,), (2,), 5 * SECOND, v="b")])])
-    target = TableTarget(sink, WIDE)
+    target = SinkTable(sink, WIDE)
     keys = list(target.rows(RING, range(8), NOW))
     states = {key: row.state for key, row in target.stored(keys).items() if row.state is not None}
     assert len(states) == 2
@@ -73,7 +73,7 @@ def test_a_row_that_is_taken_away_comes_back_with_the_next_write(database: Datab
 @pytest.mark.promise("compare.repairs")
 def test_a_value_that_is_taken_away_is_replaced_by_the_next_one(database: Database, sink: SqlSink) -> None:
     write_here(sink, [piece([LOG.insert((1,), (1,), 5 * SECOND, v="a")])])
-    target = TableTarget(sink, WIDE)
+    target = SinkTable(sink, WIDE)
     [(key, row)] = target.stored(target.rows(RING, range(8), NOW)).items()
     assert row.state is not None
     source = state_of(LOG.insert((1,), (1,), 5 * SECOND))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId
-from tailrace_spark.job.offsets import Plan
+from tailrace_spark.job.offsets import PlannedBatch
 
 A, B = ("topic", 0), ("topic", 1)
 
 
-def pieces_of(plan: Plan) -> list[Piece]:
+def pieces_of(plan: PlannedBatch) -> list[Piece]:
     """All records of a batch, in pieces of three; as dead letters, which need no table."""
     records = [
         RecordId(topic, partition, offset)

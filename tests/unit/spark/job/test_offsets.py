@@ -10,7 +10,7 @@ from tailrace_spark.job.offsets import (
     RECREATED,
     TRIMMED,
     Loss,
-    Plan,
+    PlannedBatch,
     Span,
     batch_offsets,
     find_losses,
@@ -20,7 +20,7 @@ from tailrace_spark.job.offsets import (
 )
 
 ABOUT = '{"batchWatermarkMs":0,"batchTimestampMs":1795405126708,"conf":{}}'
-PLAN = Plan({("a", 0): 10, ("a", 1): 5, ("b", 0): 3}, {("a", 0): 14, ("a", 1): 5, ("b", 0): 3, ("new", 0): 2})
+PLAN = PlannedBatch({("a", 0): 10, ("a", 1): 5, ("b", 0): 3}, {("a", 0): 14, ("a", 1): 5, ("b", 0): 3, ("new", 0): 2})
 IDS = {"a": "1", "b": "2"}
 A = TopicState("1", {0: 0, 1: 0}, {0: 20, 1: 5})
 B = TopicState("2", {0: 0}, {0: 3})
@@ -50,7 +50,7 @@ def test_first_offsets_of_another_form_are_refused() -> None:
 
 def test_a_plan_counts_new_partitions_from_their_beginning_and_no_partition_twice() -> None:
     start = {("a", 0): 10, ("a", 1): 5, ("gone", 0): 7}
-    assert Plan(start, {("a", 0): 14, ("a", 1): 2, ("new", 0): 3}).size == 4 + 3
+    assert PlannedBatch(start, {("a", 0): 14, ("a", 1): 2, ("new", 0): 3}).size == 4 + 3
 
 
 @pytest.mark.parametrize("offsets", ["[]", '{"a":[1]}', '{"a":{"0":null}}', '{"a":{"0":"x"}}', "not JSON"])
@@ -90,7 +90,7 @@ def test_records_that_were_deleted_before_they_were_read() -> None:
 
 
 def test_a_plan_without_a_topic_and_with_later_offsets() -> None:
-    assert without(PLAN, {"a"}) == Plan({("b", 0): 3}, {("b", 0): 3, ("new", 0): 2})
+    assert without(PLAN, {"a"}) == PlannedBatch({("b", 0): 3}, {("b", 0): 3, ("new", 0): 2})
     later = moved(PLAN, {("a", 0): 12, ("b", 0): 8})
     assert (later.start["a", 0], later.end["a", 0]) == (12, 14)
     assert (later.start["b", 0], later.end["b", 0]) == (8, 8)

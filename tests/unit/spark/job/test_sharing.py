@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace_schemas.topics import KafkaPartition
-from tailrace_spark.job.offsets import Plan
+from tailrace_spark.job.offsets import PlannedBatch
 from tailrace_spark.job.sharing import (
     LEAST_SECONDS,
     LONGEST_PAUSE_SECONDS,
@@ -48,7 +48,7 @@ def test_who_joins_gets_every_record_from_where_it_was_once(
     began, got = dict(member), list[tuple[KafkaPartition, int]]()
     position = dict(reading)
     for step in steps:
-        plan = Plan(dict(position), {place: position.get(place, 0) + count for place, count in step.items()})
+        plan = PlannedBatch(dict(position), {place: position.get(place, 0) + count for place, count in step.items()})
         got += places(list(without_read(pieces_of(plan), member, plan)))
         member, position = advanced(member, plan), dict(plan.end)
     assert len(got) == len(set(got))
@@ -73,7 +73,7 @@ def test_who_is_far_ahead_or_behind_stays_alone() -> None:
 
 def test_a_batch_behind_a_gap_is_refused() -> None:
     with pytest.raises(ValueError, match="2 records before a shared batch were not read"):
-        advanced({A: 3}, Plan({A: 5}, {A: 9}))
+        advanced({A: 3}, PlannedBatch({A: 5}, {A: 9}))
 
 
 def test_records_behind_are_counted() -> None:
@@ -145,7 +145,7 @@ def begun(seats: Seats) -> dict[KafkaPartition, int]:
 
 
 def part_of(batch: int, start: int, end: int) -> SharedPart:
-    plan = Plan({A: start}, {A: end})
+    plan = PlannedBatch({A: start}, {A: end})
     return SharedPart(batch, plan, pieces_of(plan), last=True)
 
 
@@ -278,7 +278,7 @@ def test_parts_of_one_batch_come_in_order() -> None:
     seat = seats.join("one", {A: 0})
     assert seat is not None
     begun(seats)
-    plan: Plan = Plan({A: 0}, {A: 4})
+    plan: PlannedBatch = PlannedBatch({A: 0}, {A: 4})
     seated = seats.plan(plan)
     late = seats.join("two", {A: 4})
     first, last = (SharedPart(0, plan, pieces_of(plan), last=last) for last in (False, True))

@@ -18,7 +18,7 @@ from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.batch.delivery import MicroBatch
 from tailrace_spark.job.checkpoint import Job, require_own, store_of
 from tailrace_spark.job.metrics import MetricsServer, StreamMetrics
-from tailrace_spark.job.progress import Target
+from tailrace_spark.job.progress import SinkPlace
 from tailrace_spark.sinks.registry import open_sink
 
 SECRET = "hunter2"  # noqa: S105 - what must not be seen
@@ -63,7 +63,7 @@ def test_no_location_has_a_secret(kind: str, said: dict[str, Any], location: str
     """Nor have the label of the metrics, /status, or what is noted in a checkpoint."""
     found = section(kind, said)
     assert found.location == location
-    target = Target("x", kind, found.location, "", store_of(found.identity))
+    target = SinkPlace("x", kind, found.location, "", store_of(found.identity))
     metrics = StreamMetrics(target)
     with MetricsServer(metrics, "127.0.0.1", 0) as server:
         for path in ("metrics", "status"):

@@ -8,27 +8,27 @@ from random import Random
 import pytest
 
 from tailrace_schemas.tokens import MAX_TOKEN, MIN_TOKEN
-from tailrace_spark.snapshot.ranges import SAMPLE_ROWS, Piece, Sample, TokenRange, estimate, sample_of, sampled
+from tailrace_spark.snapshot.ranges import SAMPLE_ROWS, Sample, Split, TokenRange, estimate, sample_of, sampled
 
 
-def cut(count: int) -> list[Piece]:
+def cut(count: int) -> list[Split]:
     bounds = [MIN_TOKEN + (MAX_TOKEN - MIN_TOKEN) * index // count for index in range(count + 1)]
-    return [Piece(TokenRange(*pair), ("a",), 1000.0) for pair in pairwise(bounds)]
+    return [Split(TokenRange(*pair), ("a",), 1000.0) for pair in pairwise(bounds)]
 
 
-def samples_of(pieces: list[Piece], tokens: list[int]) -> list[Sample]:
+def samples_of(splits: list[Split], tokens: list[int]) -> list[Sample]:
     samples = []
-    for piece in sampled(pieces):
-        inside = [token for token in tokens if piece.range.start < token <= piece.range.end]
-        samples.append(sample_of(piece.range, inside[:SAMPLE_ROWS], is_whole=len(inside) <= SAMPLE_ROWS))
+    for split in sampled(splits):
+        inside = [token for token in tokens if split.range.start < token <= split.range.end]
+        samples.append(sample_of(split.range, inside[:SAMPLE_ROWS], is_whole=len(inside) <= SAMPLE_ROWS))
     return samples
 
 
 def test_a_small_table_is_counted() -> None:
     random = Random(1)
     tokens = sorted(random.randrange(MIN_TOKEN + 1, MAX_TOKEN) for _ in range(150))
-    pieces = cut(16)
-    plan = estimate(pieces, 4, samples_of(pieces, tokens), 10.0)
+    splits = cut(16)
+    plan = estimate(splits, 4, samples_of(splits, tokens), 10.0)
     assert (plan.ranges, plan.tasks, plan.rows, plan.octets, plan.seconds) == (16, 4, 150, 16000, 15)
 
 
@@ -37,8 +37,8 @@ def test_a_small_table_is_counted() -> None:
 def test_a_large_table_is_estimated_by_its_density(ranges: int) -> None:
     random = Random(ranges)
     tokens = sorted(random.randrange(MIN_TOKEN + 1, MAX_TOKEN) for _ in range(100_000))
-    pieces = cut(ranges)
-    rows = estimate(pieces, 1, samples_of(pieces, tokens), None).rows
+    splits = cut(ranges)
+    rows = estimate(splits, 1, samples_of(splits, tokens), None).rows
     assert rows == pytest.approx(100_000, rel=0.25)
 
 

@@ -21,7 +21,7 @@ from tailrace_spark.snapshot.progress import (
     snapshots_from_json,
     status_row,
 )
-from tailrace_spark.snapshot.ranges import WHOLE, Estimates, Intervals, Limits, Piece, TokenRange, union, width, without
+from tailrace_spark.snapshot.ranges import WHOLE, Estimates, Intervals, Limits, Split, TokenRange, union, width, without
 from tailrace_spark.snapshot.rounds import Concurrency, again, next_least, plan_round, tasks_of
 
 MIB = 1 << 20
@@ -78,10 +78,10 @@ def test_rounds_read_each_token_once_however_the_ring_changes_between_them(
         if not slots:
             break
         assert len(slots) <= tasks
-        nodes = [pieces[0].replicas[0] for pieces in slots]
-        assert all({piece.replicas[0] for piece in pieces} == {nodes[i]} for i, pieces in enumerate(slots))
+        nodes = [splits[0].replicas[0] for splits in slots]
+        assert all({split.replicas[0] for split in splits} == {nodes[i]} for i, splits in enumerate(slots))
         assert max(nodes.count(node) for node in nodes) <= per_node
-        snapshot = snapshot.planned([union(piece.range for piece in pieces) for pieces in slots])
+        snapshot = snapshot.planned([union(split.range for split in splits) for splits in slots])
         assert snapshot.round is not None
         if data.draw(st.booleans(), "crash"):
             snapshots = Snapshots(tables=(snapshot,))
@@ -89,7 +89,7 @@ def test_rounds_read_each_token_once_however_the_ring_changes_between_them(
             assert snapshots.tables == (snapshot,)
             assert snapshot.round is not None
             repeated = again(changing[(number + 1) % len(changing)], snapshot.round.slots)
-            assert [union(piece.range for piece in pieces) for pieces in repeated] == list(snapshot.round.slots)
+            assert [union(split.range for split in splits) for splits in repeated] == list(snapshot.round.slots)
         assert snapshot.round is not None
         assert width(union(read, snapshot.round.tokens)) == width(read) + width(snapshot.round.tokens)
         read = union(read, snapshot.round.tokens)
@@ -105,7 +105,7 @@ def test_an_empty_table_takes_few_rounds() -> None:
     snapshot, rounds = TableSnapshot(id="1", table="shop.orders", asked=0), 0
     owned = ring(*range(-(2**63) + 1, 2**63 - 1, 2**58))
     while slots := plan_round(owned, Estimates(), Limits(64 * MIB, snapshot.least), snapshot.remaining, Concurrency(1)):
-        snapshot = snapshot.planned([union(piece.range for piece in pieces) for pieces in slots])
+        snapshot = snapshot.planned([union(split.range for split in splits) for splits in slots])
         snapshot = snapshot.written(0, 0, 0.1, next_least(snapshot.least, 64 * MIB, 0))
         rounds += 1
     assert rounds <= 6
@@ -215,7 +215,7 @@ def test_what_another_version_wrote_is_refused() -> None:
 def test_tasks_ask_each_node_no_more_than_its_limit_and_read_each_slot_once(
     nodes: list[list[str]], per_node: int | None
 ) -> None:
-    slots = [[Piece(TokenRange(), (node, "e")) for node in nodes_of_slot] for nodes_of_slot in nodes]
+    slots = [[Split(TokenRange(), (node, "e")) for node in nodes_of_slot] for nodes_of_slot in nodes]
     tasks = tasks_of(slots, per_node)
     assert sorted(slot for task in tasks for slot in task) == list(range(len(slots)))
     for node in "abcd":
@@ -231,8 +231,8 @@ def test_a_round_noted_before_a_node_died_is_read_within_the_limit_at_its_replic
     slots = plan_round(alive, Estimates(), limits, WHOLE, Concurrency(3, 1))
     assert {task[0].replicas[0] for task in slots} == {"a", "b", "c"}
     dead = [(token_range, tuple(sorted(hosts, key=lambda host: host == "b"))) for token_range, hosts in alive]
-    later = again(dead, [union(piece.range for piece in task) for task in slots])
-    asked = [piece.replicas[0] for task in later for piece in task]
+    later = again(dead, [union(split.range for split in task) for task in slots])
+    asked = [split.replicas[0] for task in later for split in task]
     assert "b" not in asked
     assert asked.count("c") == 2
     assert len(tasks_of(later, 1)) == 2

@@ -9,8 +9,8 @@ import pytest
 
 from tailrace_schemas.avro import SchemaIds
 from tailrace_schemas.errors import FencedError, ServiceError, TailraceError
-from tailrace_spark.snapshot.publishing import Destination, NumberedPiece, PublishTask, RangeOutcome
-from tailrace_spark.snapshot.ranges import Piece, TokenRange
+from tailrace_spark.snapshot.publishing import Destination, NumberedSplit, PublishedRange, PublishTask
+from tailrace_spark.snapshot.ranges import Split, TokenRange
 from tailrace_spark.snapshot.reading import UnreadableError
 from tailrace_spark.snapshot.settings import SnapshotSettings
 
@@ -21,7 +21,7 @@ class Publisher:
     def __init__(self, error: TailraceError) -> None:
         self._error = error
 
-    def publish(self, numbered: NumberedPiece) -> None:
+    def publish(self, numbered: NumberedSplit) -> None:
         if numbered.index == 1:
             raise self._error
 
@@ -45,8 +45,8 @@ def test_a_range_that_cassandra_does_not_give_leaves_the_others_to_be_published(
     monkeypatch.setattr(PublishTask, "publisher", publisher)
     destination = Destination({}, "t", "t.shop.orders", 1, SchemaIds(b"", b""))
     task = PublishTask(SnapshotSettings(table="shop.orders"), "{}", (5, 0), "dc1", destination, "s1", 1)
-    pieces = [NumberedPiece(index, Piece(TokenRange(index, index + 1), ())) for index in range(4)]
-    outcomes = list(task([pieces]))  # type: ignore[arg-type]  # any iterator does
+    splits = [NumberedSplit(index, Split(TokenRange(index, index + 1), ())) for index in range(4)]
+    outcomes = list(task([splits]))  # type: ignore[arg-type]  # any iterator does
     assert [outcome.index for outcome in outcomes if outcome.error is None] == published
     failed = [outcome for outcome in outcomes if outcome.error is not None]
-    assert failed == [RangeOutcome(1, str(error), isinstance(error, FencedError))]
+    assert failed == [PublishedRange(1, str(error), isinstance(error, FencedError))]

@@ -15,7 +15,7 @@ from tailrace_schemas.tokens import MAX_TOKEN, MIN_TOKEN
 from tailrace_spark.snapshot.ranges import (
     Estimates,
     Limits,
-    Piece,
+    Split,
     TokenRange,
     cut,
     deal,
@@ -81,16 +81,16 @@ def test_pieces_cover_what_is_asked_for_once_and_tasks_have_each_piece_once(
     ring: set[int], nodes: int, rows: list[tuple[int, int, int, int]], limits: Limits, start: int, end: int
 ) -> None:
     estimates, within = Estimates.of(rows), unwrapped(start, end)
-    pieces = cut(owned(ring, nodes), estimates, limits, within)
+    splits = cut(owned(ring, nodes), estimates, limits, within)
     for limit in within:
-        ranges = [piece.range for piece in pieces if piece.range.shared_width(limit)]
+        ranges = [split.range for split in splits if split.range.shared_width(limit)]
         assert covers_once(ranges, limit)
-    tasks = deal(pieces, limits)
-    assert Counter(piece for task in tasks for piece in task) == Counter(pieces)
+    tasks = deal(splits, limits)
+    assert Counter(split for task in tasks for split in task) == Counter(splits)
     if limits.at_once is not None:
         assert len(tasks) <= limits.at_once
     if limits.at_once_per_node is not None:
-        tasks_by_node = Counter(node for task in tasks for node in {piece.replicas[0] for piece in task})
+        tasks_by_node = Counter(node for task in tasks for node in {split.replicas[0] for split in task})
         assert max(tasks_by_node.values()) <= limits.at_once_per_node
 
 
@@ -99,14 +99,14 @@ def test_no_piece_has_more_bytes_than_the_limit_by_the_estimates(
     ring: set[int], partitions: int, limits: Limits
 ) -> None:
     rows = [(token_range.start, token_range.end, 1000, partitions) for token_range, _ in ring_ranges(ring)]
-    pieces = cut(owned(ring, 3), Estimates.of(rows), limits)
-    assert all(piece.octets <= limits.piece_octets * 1.001 or piece.range.width == 1 for piece in pieces)
-    assert sum(piece.octets for piece in pieces) == pytest.approx(1000 * partitions * len(rows))
+    splits = cut(owned(ring, 3), Estimates.of(rows), limits)
+    assert all(split.octets <= limits.split_octets * 1.001 or split.range.width == 1 for split in splits)
+    assert sum(split.octets for split in splits) == pytest.approx(1000 * partitions * len(rows))
 
 
 def test_wrong_estimates_cut_a_range_into_ten_thousand_pieces_at_most() -> None:
-    pieces = cut([(TokenRange(), ("a",))], Estimates.of([(0, 0, 1 << 40, 1 << 20)]), Limits(MEBIBYTE))
-    assert len(pieces) == 10_000
+    splits = cut([(TokenRange(), ("a",))], Estimates.of([(0, 0, 1 << 40, 1 << 20)]), Limits(MEBIBYTE))
+    assert len(splits) == 10_000
 
 
 def test_a_ring_without_estimates_is_cut_into_the_least_number_of_pieces() -> None:
@@ -131,10 +131,10 @@ def test_an_estimate_of_a_range_that_wraps_is_shared_by_its_ends() -> None:
 
 def test_small_pieces_of_a_node_are_read_by_one_task_and_those_of_different_nodes_are_not() -> None:
     limits = Limits(100, 1)
-    pieces = [Piece(TokenRange(10 * n, 10 * n + 10), (f"n{n % 2}",), 30) for n in range(12)]
-    tasks = deal(pieces, limits)
+    splits = [Split(TokenRange(10 * n, 10 * n + 10), (f"n{n % 2}",), 30) for n in range(12)]
+    tasks = deal(splits, limits)
     assert [len(task) for task in tasks] == [3, 3, 3, 3]
-    assert all(len({piece.replicas for piece in task}) == 1 for task in tasks)
+    assert all(len({split.replicas for split in task}) == 1 for task in tasks)
 
 
 @pytest.mark.parametrize("text", ["", "5", "a,b", "1,2,3", "-9223372036854775809,5", "5,9223372036854775808"])

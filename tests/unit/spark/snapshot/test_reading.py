@@ -9,11 +9,11 @@ import pytest
 
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.snapshot.pace import Fault, PageSize, RowRate
-from tailrace_spark.snapshot.ranges import Piece, TokenRange
+from tailrace_spark.snapshot.ranges import Split, TokenRange
 from tailrace_spark.snapshot.reading import Clock, Page, PageError, Patience, RangeReader, UnreadableError
 from tests.unit.spark.snapshot.pages import columns_page
 
-PIECES = [Piece(TokenRange(0, 100), ("a", "b")), Piece(TokenRange(100, 200), ("b",))]
+PIECES = [Split(TokenRange(0, 100), ("a", "b")), Split(TokenRange(100, 200), ("b",))]
 
 
 @dataclass
@@ -205,7 +205,7 @@ def test_rows_come_no_faster_than_asked_for(rate: float) -> None:
 
 def test_pages_have_few_bytes_whatever_their_rows_have() -> None:
     cluster = Cluster(row_octets=1000)
-    numbers(reader(cluster, Time(), rows=5000, octets=20_000).pages([Piece(TokenRange(0, 3000), ("a",))]))
+    numbers(reader(cluster, Time(), rows=5000, octets=20_000).pages([Split(TokenRange(0, 3000), ("a",))]))
     assert cluster.requests[0].rows == 200
     assert {request.rows for request in cluster.requests[1:]} == {20}
 

@@ -16,7 +16,7 @@ from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.table import Table
 from tailrace_spark.sinks.arrow.change_columns import AS_BYTES
 from tailrace_spark.sinks.arrow.values import SIZES, Odd, array_of, either, fixed_array, text_array
-from tailrace_spark.snapshot.rows import PageArrays, RowShape
+from tailrace_spark.snapshot.rows import PageArrays, RowColumns
 from tailrace_spark.snapshot.selection import Selected, columns_of, selection
 from tests.unit.spark.sinks.hostile import EXTREMES, TYPES
 from tests.unit.spark.snapshot.pages import columns_page
@@ -28,12 +28,12 @@ COLUMN = st.lists(st.none() | st.binary(max_size=17) | st.sampled_from([bytes(si
 NUMBERS = {pa.float32(): pa.int32(), pa.float64(): pa.int64(), pa.date32(): pa.int32()}
 
 
-def shape_of(of: Table, *names: str, details: bool = True, prefix: str = "") -> RowShape:
+def shape_of(of: Table, *names: str, details: bool = True, prefix: str = "") -> RowColumns:
     picked = selection(columns_of(of, names or None), (5, 0), times=details)
-    return RowShape(picked, details, prefix)
+    return RowColumns(picked, details, prefix)
 
 
-def rows(shape: RowShape, columns: list[list[bytes | None]]) -> list[dict[str, Any]]:
+def rows(shape: RowColumns, columns: list[list[bytes | None]]) -> list[dict[str, Any]]:
     batch = shape.batch(columns_page(columns))
     batch.validate(full=True)
     shown: list[dict[str, Any]] = batch.to_pylist()
@@ -49,7 +49,7 @@ def test_every_value_is_in_its_column_or_exact_in_raw(name: str) -> None:
         counted = struct.pack(">i", len(value)) + value
         count = struct.pack(">i", 1)
         values.append({"c": value, "l": count + counted, "m": count + counted + counted}[form])
-    shape = RowShape((Selected(column),))
+    shape = RowColumns((Selected(column),))
     for data, row in zip(values, rows(shape, [values]), strict=True):
         exact = dict(row["raw"] or ())
         if data is None:
@@ -64,7 +64,7 @@ def test_every_value_is_in_its_column_or_exact_in_raw(name: str) -> None:
 
 def test_empty_and_null_are_told_apart() -> None:
     shape = shape_of(table({"k": "int"}, regular={"t": "text", "v": "int"}), "t", "v", details=False)
-    with_raw = RowShape(shape.selected)
+    with_raw = RowColumns(shape.selected)
     batch_rows = rows(with_raw, [[b"", None], [b"", None]])
     assert batch_rows == [{"t": "", "v": None, "raw": [("v", b"")]}, {"t": None, "v": None, "raw": None}]
 

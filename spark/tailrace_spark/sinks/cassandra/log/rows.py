@@ -312,7 +312,7 @@ def _clustering(change: Change, values: Sequence[bytes | None]) -> dict[str, byt
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class LogInsert:
     """An existing log table, and what a definition's changes write into it.
 
     `columns`: the log's columns in the order of `statement`, each with the name that the definition has for it.
@@ -326,7 +326,7 @@ class Target:
 class Update:
     """One update's rows, and the places of its changes."""
 
-    target: Target | None
+    insert: LogInsert | None
     rows: list[LogRow]
     changes: tuple[Delivered, ...]
 
@@ -352,10 +352,10 @@ def batches_of(updates: Iterable[Update], ttl_seconds: int) -> Iterator[Batch]:
     """The rows by statement and stream, in batches that Cassandra takes as one mutation each."""
     by_stream: dict[tuple[str, bytes], list[tuple[bytes | None, ...]]] = {}
     for update in updates:
-        if update.target is not None:
+        if update.insert is not None:
             for row in update.rows:
-                bound = _bound(update.target, row, ttl_seconds)
-                by_stream.setdefault((update.target.statement, row.stream), []).append(bound)
+                bound = _bound(update.insert, row, ttl_seconds)
+                by_stream.setdefault((update.insert.statement, row.stream), []).append(bound)
     for (statement, stream), rows in by_stream.items():
         stream_token = token(stream)
         some: list[tuple[bytes | None, ...]] = []
@@ -370,6 +370,6 @@ def batches_of(updates: Iterable[Update], ttl_seconds: int) -> Iterator[Batch]:
         yield Batch(statement, tuple(some), stream_token)
 
 
-def _bound(target: Target, row: LogRow, ttl_seconds: int) -> tuple[bytes | None, ...]:
-    values = [row.values.get(name) for name in target.columns.values()]
+def _bound(insert: LogInsert, row: LogRow, ttl_seconds: int) -> tuple[bytes | None, ...]:
+    values = [row.values.get(name) for name in insert.columns.values()]
     return (*values, struct.pack(">q", row.written), struct.pack(">i", ttl_seconds))

@@ -29,7 +29,7 @@ from tailrace_spark.sinks.cassandra.log.layout import (
     missing_columns,
 )
 from tailrace_spark.sinks.cassandra.log.rows import (
-    Target,
+    LogInsert,
     Update,
     batches_of,
     log_rows,
@@ -44,8 +44,8 @@ from tailrace_spark.sinks.cassandra.sink_base import (
     CassandraWriter,
     NoKeyspaceError,
     Opener,
+    TableWriters,
     TargetName,
-    Targets,
     WorkerStore,
 )
 from tailrace_spark.sinks.cassandra.store import Store, make_types
@@ -91,7 +91,7 @@ class LogTablesSink(CassandraSink):
         self._watermarks = Watermarks(store)
         self._known: dict[str, tuple[int, Table]] = {}
         self._noted: dict[int, tuple[Table, int]] = {}
-        self._targets = Targets(self._prepare, clock)
+        self._writers = TableWriters(self._prepare, clock)
         self._makes_tables = makes_tables
         self._texts: dict[str, tuple[int, str]] = {}
 
@@ -109,7 +109,7 @@ class LogTablesSink(CassandraSink):
                 for name, (announced, text) in plan.definitions.items()
             }
             self._noted.clear()
-            self._targets.forget()
+            self._writers.forget()
 
     @staticmethod
     def write_times(change: Change) -> Iterable[int]:
@@ -125,7 +125,7 @@ class LogTablesSink(CassandraSink):
         rows = []
         for watermark in watermarks:
             try:
-                self._targets.of(watermark.table)
+                self._writers.of(watermark.table)
             except (UnsupportedError, NoKeyspaceError):
                 continue
             log = self._keyspace_of(watermark.table.keyspace), log_name(watermark.table.name)
@@ -141,9 +141,9 @@ class LogTablesSink(CassandraSink):
         absent: NoKeyspaceError | None = None
         for name in tables:
             try:
-                self._targets.of(self._known[name][1])
+                self._writers.of(self._known[name][1])
             except UnsupportedError:
-                continue  # `Targets` has logged it; its changes go to the dead letters
+                continue  # `TableWriters` has logged it; its changes go to the dead letters
             except NoKeyspaceError as error:
                 absent = absent or error
         if absent is not None:
@@ -172,7 +172,7 @@ class LogTablesSink(CassandraSink):
             merged = merge_definitions(definition, table, second_newer=announced > latest)
         self._known[name] = max(announced, latest), merged
         if merged != definition:
-            self._targets.forget()
+            self._writers.forget()
         return True
 
     def _piece(self, piece: Piece, letters: list[DeadLetter]) -> Summary:
@@ -180,21 +180,21 @@ class LogTablesSink(CassandraSink):
         updates = [self._update(changes, letters) for changes in chosen]
 
         def again() -> list[Update]:
-            return [self._update(update.changes, letters) for update in updates if update.target is not None]
+            return [self._update(update.changes, letters) for update in updates if update.insert is not None]
 
         def refuse(refused: Update, words: str) -> None:
             letters.extend(letters_of(refused.changes, words))
 
         applied = self._applied(updates, self._apply, again, refuse)
-        changes = sum(len(update.changes) for update in applied if update.target is not None)
+        changes = sum(len(update.changes) for update in applied if update.insert is not None)
         why = refusals_of(piece.changes, letters[len(piece.dead_letters) :])
         return Summary(changes, sum(len(update.rows) for update in applied), len(letters), refused=why)
 
     def _update(self, changes: tuple[Delivered, ...], letters: list[DeadLetter]) -> Update:
         try:
             self._note(changes[-1].announced, changes[-1].change.table)
-            target = self._targets.of(changes[-1].change.table)
-            return Update(target, log_rows(changes), changes)
+            insert = self._writers.of(changes[-1].change.table)
+            return Update(insert, log_rows(changes), changes)
         except BaseException as error:
             if not is_of_table(error):
                 raise
@@ -204,7 +204,7 @@ class LogTablesSink(CassandraSink):
     def _apply(self, updates: Iterable[Update]) -> None:
         self._store.write(batches_of(updates, self._ttl))
 
-    def _prepare(self, table: Table) -> Target:
+    def _prepare(self, table: Table) -> LogInsert:
         """What writes a definition's changes; its log table is made or altered first. Raises as `_made`."""
         definition = self._known.get(str(table), (0, table))[1]
         log = log_table(definition, self._keyspace_of(table.keyspace))
@@ -214,7 +214,7 @@ class LogTablesSink(CassandraSink):
             log = replace(log, columns={**former, **log.columns})
         return self._made(table, str(log), lambda: self._altered(log, own_log))
 
-    def _altered(self, log: LogTable, own: LogTable) -> Target:
+    def _altered(self, log: LogTable, own: LogTable) -> LogInsert:
         """Bring a log table to the columns of `log`; what then writes the changes of `own`, an older definition or the
         same. Raises RefusedError, UnsupportedError."""
         identity = self._store.identity(log.keyspace, log.name)
@@ -241,11 +241,11 @@ class LogTablesSink(CassandraSink):
             _LOG.info("%s: columns %s dropped, as in %s", log, ", ".join(dropped), log.base)
         if identity is not None:
             self._ids[log.keyspace, log.name] = identity[0]
-        return _target(log, own, self._store.columns(log.keyspace, log.name))
+        return _insert_of(log, own, self._store.columns(log.keyspace, log.name))
 
     def _make_ready(self, announced: int, table: Table) -> None:
         self._note(announced, table)
-        self._targets.of(table)
+        self._writers.of(table)
 
     def _definitions(self) -> Mapping[str, tuple[int, str]]:
         return {name: (announced, json.dumps(table_to_json(table))) for name, (announced, table) in self._known.items()}
@@ -281,7 +281,7 @@ class LogOpener:
         )  # fmt: skip
 
 
-def _target(log: LogTable, own: LogTable, existing: Mapping[str, str]) -> Target:
+def _insert_of(log: LogTable, own: LogTable, existing: Mapping[str, str]) -> LogInsert:
     """Raises UnsupportedError where a column that the definition writes is of another type in the log table.
 
     A key column that was renamed is written under its newest name, and a column that was dropped is left out. A table
@@ -304,7 +304,7 @@ def _target(log: LogTable, own: LogTable, existing: Mapping[str, str]) -> Target
                 "the log table, or write into another keyspace"
             )
         columns[column] = name
-    return Target(columns, insert_statement(log, columns))
+    return LogInsert(columns, insert_statement(log, columns))
 
 
 def _key_names(log: LogTable) -> list[str]:
