@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from tailrace_common.lengths import length_words
+from tailrace_common.durations import duration_words
 from tailrace_schemas.errors import ServiceError
 
 # In the words of libpq, PyMySQL, httpx, librdkafka, urllib3 and the drivers of Cassandra.
@@ -56,5 +56,5 @@ def start_or_fix(service: str, address: str = "its address") -> str:
 def with_next_try(words: str, seconds: float) -> str:
     """The words as a sentence, and when it is tried again: `WORDS. Next try in 1 s.`"""
     end = "" if words.endswith((".", "!", "?")) else "."
-    wait = f"{seconds:.1f} s" if seconds < 1 else length_words(seconds)
+    wait = f"{seconds:.1f} s" if seconds < 1 else duration_words(seconds)
     return f"{words}{end} Next try in {wait}."

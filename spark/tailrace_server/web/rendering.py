@@ -12,7 +12,7 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from tailrace_common.lengths import length_words
+from tailrace_common.durations import duration_words
 from tailrace_server.meta.keys import Role
 from tailrace_server.meta.sessions import Session
 from tailrace_server.web.access import COOKIE, Site, Visitor
@@ -41,7 +41,7 @@ class Renderer:
             number=number_words,
             age=age_words,
             since=since_words,
-            seconds=length_words,
+            seconds=duration_words,
             time=time_words,
         )
         self._templates.globals.update(
@@ -105,7 +105,7 @@ def local_path(path: str) -> str:
 
 def age_words(seconds: float) -> str:
     """How long ago."""
-    return f"{length_words(seconds)} ago"
+    return f"{duration_words(seconds)} ago"
 
 
 def since_words(text: str, now: float) -> str:

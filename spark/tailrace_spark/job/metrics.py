@@ -22,8 +22,8 @@ from prometheus_client import (
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from tailrace_common.durations import duration_words
 from tailrace_common.http_server import Answer, Rows, StatusPage, WebServer
-from tailrace_common.lengths import length_words
 from tailrace_spark.job.offsets import Loss
 from tailrace_spark.job.progress import NOWHERE, Ends, Progress, Report, SinkPlace, topic_lag
 
@@ -345,18 +345,18 @@ def _progress(status: Status, now: float) -> Iterator[tuple[str, str]]:
     if last is None:
         yield "last batch", "none yet"
     else:
-        age = length_words(now - datetime.fromisoformat(last["at"]).timestamp())
+        age = duration_words(now - datetime.fromisoformat(last["at"]).timestamp())
         yield "last batch", f"{age} ago: {last['records']:,} records in {last['seconds']:.1f} s"
     for name, count in status["counts"].items():
         yield name.replace("_", " "), f"{count:,}"
 
 
 def _table(row: Status) -> str:
-    return f"{row['records']:,}; the newest was in the sink {length_words(row['lag_seconds'])} after its write"
+    return f"{row['records']:,}; the newest was in the sink {duration_words(row['lag_seconds'])} after its write"
 
 
 def _snapshot(row: Status) -> str:
     words = f"{row['state']}, {row['percent']:g} %, {row['rows']:,} rows"
     if row["seconds_left"] is not None:
-        words += f", {length_words(row['seconds_left'])} left"
+        words += f", {duration_words(row['seconds_left'])} left"
     return f"{words}: {row['reason']}" if row["reason"] else words

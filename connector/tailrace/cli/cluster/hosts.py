@@ -25,7 +25,7 @@ from tailrace.cluster import LiveCluster
 from tailrace.publish.hosts import HostRecord, host_of, position_words
 from tailrace_common.cli.console import print_rows, say
 from tailrace_common.cli.options import SettingsFile, settings_of
-from tailrace_common.lengths import length_words
+from tailrace_common.durations import duration_words
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.progress import Progress
@@ -78,7 +78,7 @@ def retire(
     require_gone(record, members.cluster, members.ring)
     require_stopped(settings, record, time.time(), fence=fence)
     published_to = "an unreadable position" if record.resume is None else position_words(record.resume.position)
-    say(f"host {host} published up to {published_to}, last {length_words(record.age(time.time()))} ago")
+    say(f"host {host} published up to {published_to}, last {duration_words(record.age(time.time()))} ago")
     confirm("Forget it?", yes)
     with closing(publisher_of(settings, record)) as publisher:
         if record.resume is None:
@@ -121,7 +121,7 @@ def host_rows(
                 "state": absent if node is None else "in the ring",
                 "datacenter": None if node is None else node.datacenter,
                 "position": record.problem if record.resume is None else position_words(record.resume.position),
-                "age": length_words(record.age(now)),
+                "age": duration_words(record.age(now)),
                 "progress": progress_words(progress.get((record.cluster, record.host)), now),
             }
         )
@@ -136,7 +136,7 @@ def progress_words(progress: Progress | None, now: float) -> str | None:
     if progress is None:
         return None
     state = "caught up" if progress.caught_up else "behind"
-    words = f"{state}, as of {length_words(progress.age(now))} ago"
+    words = f"{state}, as of {duration_words(progress.age(now))} ago"
     if progress.parked:
         words += f"; {progress.parked} mutation{'s' * (progress.parked != 1)} parked"
     if progress.quarantined:

@@ -38,7 +38,7 @@ from tailrace.segments.keys import keys_of_settings
 from tailrace.state import Resume, SegmentKey
 from tailrace_common.cli.console import on_terminal, print_json, print_rows, say
 from tailrace_common.cli.options import SettingsFile, settings_of
-from tailrace_common.lengths import length_words
+from tailrace_common.durations import duration_words
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.position import Position
@@ -231,7 +231,7 @@ def _short(record: HostRecord, now: float) -> dict[str, object]:
         "position": record.problem if resume is None else position_words(resume.position),
         "known segments": None if resume is None else len(resume.open),
         "quarantined": None if resume is None else len(resume.quarantined),
-        "age": length_words(record.age(now)),
+        "age": duration_words(record.age(now)),
     }
 
 

@@ -43,8 +43,8 @@ from tailrace.segments.keys import keys_of_settings
 from tailrace.state import Parked
 from tailrace_common.cli.console import on_terminal, print_json, print_rows, say
 from tailrace_common.cli.options import SettingsFile, settings_of
+from tailrace_common.durations import duration_words
 from tailrace_common.kafka import SUPPOSED, Record, TopicReader
-from tailrace_common.lengths import length_words
 from tailrace_common.settings import Settings
 from tailrace_common.topics import SchemaReader
 from tailrace_schemas.change import Origin, Source
@@ -174,7 +174,7 @@ def parked_rows(hosts: Iterable[HostRecord], names: Mapping[UUID, str], now: flo
                 "table_id": lot.table,
                 "table": names.get(lot.table),
                 "mutations": len(lot.offsets),
-                "since": length_words(max(0.0, now - lot.since / 1000)),
+                "since": duration_words(max(0.0, now - lot.since / 1000)),
                 "state": "dead" if lot.dead else "waiting",
                 "reason": lot.reason,
             }

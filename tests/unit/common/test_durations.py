@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace_common.lengths import length_words
+from tailrace_common.durations import duration_words
 
 
 @pytest.mark.parametrize(
@@ -12,4 +12,4 @@ from tailrace_common.lengths import length_words
     [(-1, "0 s"), (0.4, "0 s"), (119.0, "119 s"), (1879, "31 min"), (7200.0, "2 h"), (200_000.0, "2 d")],
 )
 def test_a_length_has_one_unit(seconds: float, words: str) -> None:
-    assert length_words(seconds) == words
+    assert duration_words(seconds) == words

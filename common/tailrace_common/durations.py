@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-def length_words(seconds: float) -> str:
+def duration_words(seconds: float) -> str:
     """So many seconds in the largest unit that fits twice; what is below 0, as clocks differ, is 0."""
     for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * length:
