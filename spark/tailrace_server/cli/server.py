@@ -99,7 +99,7 @@ def _serving(settings: Settings, database: MetaDatabase, subscriptions: Subscrip
     from tailrace_server.api.listening import listening
     from tailrace_server.operations.checks import examined
     from tailrace_server.web.access import site_of
-    from tailrace_server.web.app import install, sampling
+    from tailrace_server.web.app import install
 
     chosen, keys = settings.server, ApiKeys(database)
     if chosen.authentication and chosen.oidc is None and not keys.all():
@@ -113,18 +113,10 @@ def _serving(settings: Settings, database: MetaDatabase, subscriptions: Subscrip
             sign_in=sign_in,
             limit=RateLimit(chosen.requests_per_second, chosen.requests_burst, time.monotonic),
         )
-        site = site_of(
-            settings,
-            database,
-            subscriptions,
-            describe(),
-            access,
-            examine=examined,
-        )
+        site = site_of(settings, database, subscriptions, describe(), access, examine=examined)
         app = application(site.operations, database.ping, access, chosen.most_body_bytes, describe())
         install(app, site)
         port = stack.enter_context(listening(app, chosen))
-        stack.enter_context(sampling(site.history))
         log.info("HTTP API: %s://%s:%d/v1; page: %s://%s:%d/", *(scheme, chosen.address, port) * 2)
         yield
 

@@ -16,7 +16,6 @@ from tailrace_server.meta.tables import (
     audit,
     delivery,
     progress,
-    progress_history,
     session,
     snapshot_progress,
     subscribe,
@@ -81,7 +80,7 @@ def _empty(connection: sa.Connection, location: str, *, replace: bool) -> None:
                 f"the meta database {location} is not empty: restore into a new one (server.url), or give --replace, "
                 "which deletes all that it has"
             )
-    for table in (progress_history, session, *reversed(PORTABLE)):
+    for table in (session, *reversed(PORTABLE)):
         connection.execute(sa.delete(table))
 
 

@@ -89,16 +89,6 @@ delivery: Final = sa.Table(
     sa.Column("letters_since", sa.BigInteger),
 )
 
-progress_history: Final = sa.Table(
-    "progress_history",
-    metadata,
-    sa.Column("subscription", sa.Integer, sa.ForeignKey("subscribe.id"), primary_key=True, autoincrement=False),
-    sa.Column("taken", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("reached", sa.BigInteger, nullable=False),
-    sa.Column("behind", sa.BigInteger),
-    sa.Column("partitions", sa.Integer, nullable=False),
-)
-
 worker: Final = sa.Table(
     "worker",
     metadata,

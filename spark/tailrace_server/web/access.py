@@ -14,7 +14,6 @@ from fastapi import HTTPException, Request
 from tailrace_common.settings import Settings
 from tailrace_server.api.access import ANYBODY, Access, OperationsFor, host_of
 from tailrace_server.meta.database import MetaDatabase
-from tailrace_server.meta.history import History
 from tailrace_server.meta.keys import Caller, Role
 from tailrace_server.meta.sessions import Session, Sessions
 from tailrace_server.meta.subscriptions import Subscriptions
@@ -106,7 +105,6 @@ class Site:
     settings: Settings
     operations: OperationsFor
     subscriptions: Subscriptions
-    history: History
     doors: Doorkeeper
     sessions: Sessions
     version: str
@@ -128,7 +126,6 @@ def site_of(
         settings=settings,
         operations=lambda name: DirectOperations(subscriptions, settings, name, examine),
         subscriptions=subscriptions,
-        history=History(database),
         doors=Doorkeeper(sessions, access),
         sessions=sessions,
         version=version,

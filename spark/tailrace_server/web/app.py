@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from typing import Annotated, Any, Final
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
@@ -14,14 +12,12 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.staticfiles import StaticFiles
 
-from tailrace_common.closing import beside
 from tailrace_common.secrets import redact
 from tailrace_common.sections.section import is_loopback
 from tailrace_common.sections.server import CALLBACK
-from tailrace_schemas.errors import ServiceError, TailraceError
+from tailrace_schemas.errors import TailraceError
 from tailrace_server.api.access import PREFIX
 from tailrace_server.api.app import STATUS
-from tailrace_server.meta.history import History
 from tailrace_server.meta.keys import digest_of
 from tailrace_server.meta.sessions import Subject
 from tailrace_server.oidc.sign_in import FLOW_SECONDS, Flow, RefusedSignInError
@@ -30,7 +26,6 @@ from tailrace_server.web.access import COOKIE, SignInError, Site, Visitor, form_
 from tailrace_server.web.rendering import STATIC, THEME_COOKIE, THEMES, Renderer, local_path, redirect
 
 Form = Annotated[dict[str, str], Depends(form_of)]
-_SAMPLING_SECONDS: Final = 5.0
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'none'"
@@ -55,19 +50,6 @@ def install(app: FastAPI, site: Site) -> None:
     """Serve the pages beside the HTTP API, and protect both from pages of other sites."""
     app.mount("/", pages(site))
     app.add_middleware(Guard, loopback_only=site.doors.keys is None)
-
-
-def sampling(history: History) -> AbstractContextManager[None]:
-    """While inside, totals are kept for charts."""
-
-    def sample(stop: threading.Event) -> None:
-        while not stop.wait(_SAMPLING_SECONDS):
-            try:
-                history.take()
-            except ServiceError:
-                continue  # charts have a gap; whoever needs the meta database says so
-
-    return beside(sample, "history")
 
 
 def pages(site: Site) -> FastAPI:

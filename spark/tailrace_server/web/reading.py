@@ -15,7 +15,7 @@ from tailrace_server.operations.asking import takes_snapshots
 from tailrace_server.operations.operations import Operations
 from tailrace_server.web.access import Site, Visitor, form_of, require_token
 from tailrace_server.web.rendering import Renderer, path_of, redirect
-from tailrace_server.web.views import counts, matching, setting_lines, view_of
+from tailrace_server.web.views import View, counts, matching, setting_lines
 
 ONE: Final = "/subscriptions/{table}/{name}"
 _AUDIT_ROWS: Final = 200
@@ -37,12 +37,11 @@ def _list(app: FastAPI, site: Site, renderer: Renderer) -> None:
         operations = site.operations(visitor.caller.name if visitor.caller else "")
         answers = list(operations.all(cancelled=state == "cancelled"))
         chosen = matching(answers, q, state)
-        history = site.history.of([answer["id"] for answer in chosen])
         return renderer.page(
             request,
             visitor,
             "subscriptions.html",
-            views=[view_of(answer, history[answer["id"]]) for answer in chosen],
+            views=[View(answer) for answer in chosen],
             total=len(answers),
             counts=counts(answers),
             q=q,
@@ -55,15 +54,8 @@ def _one(app: FastAPI, site: Site, renderer: Renderer) -> None:
     def details(request: Request, table: str, name: str, done: str = "") -> Response:
         visitor = site.doors.admitted(request, Role.READ)
         operations = site.operations(visitor.caller.name if visitor.caller else "")
-        answer = operations.details(f"{table}/{name}")
-        history = site.history.of([answer["id"]])[answer["id"]]
-        return renderer.page(
-            request,
-            visitor,
-            "subscription.html",
-            view=view_of(answer, history),
-            done=done,
-        )
+        view = View(operations.details(f"{table}/{name}"))
+        return renderer.page(request, visitor, "subscription.html", view=view, done=done)
 
 
 def _audit(app: FastAPI, site: Site, renderer: Renderer) -> None:

@@ -16,7 +16,7 @@ from tailrace_common.durations import duration_words
 from tailrace_server.meta.keys import Role
 from tailrace_server.meta.sessions import Session
 from tailrace_server.web.access import COOKIE, Site, Visitor
-from tailrace_server.web.views import HEIGHT, WIDTH, number_words
+from tailrace_server.web.views import number_words
 
 STATIC: Final = Path(__file__).with_name("static")
 THEME_COOKIE: Final = "tailrace_theme"
@@ -50,8 +50,6 @@ class Renderer:
             cluster=site.settings.topics.prefix,
             signs_in=site.doors.keys is not None,
             issuer=None if site.doors.sign_in is None else site.doors.sign_in.host,
-            chart_width=WIDTH,
-            chart_height=HEIGHT,
         )
 
     def page(self, request: Request, visitor: Visitor, template: str, status: int = 200, **values: Any) -> Response:

@@ -1,33 +1,38 @@
-"""Subscriptions as pages show them: answers of the operations, with a stage in a word and charts. Pure."""
+"""Subscriptions as pages show them: answers of the operations, with a stage in a word. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, Final
 
-from tailrace_server.meta.history import KEPT_MS, Sample
 from tailrace_server.model.subscription import NEVER
 from tailrace_server.operations.answers import Answer, waits_for_its_table
 
 _MARKS: Final = {"active": "●", "paused": "‖", "failing": "▲", "cancelled": "○", "done": "✓"}
-WIDTH: Final = 120
-HEIGHT: Final = 28
-_MARGIN: Final = 2.0
-_MOST_SECONDS: Final = 120.0
-
-Point = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One subscription: its answer, what it does at this moment, and its last hour."""
+    """One subscription: its answer, and what it does at this moment."""
 
     answer: Answer
-    stage: str
-    lag: Chart
-    rate: Chart
+
+    @property
+    def stage(self) -> str:
+        """What it does, beyond its state."""
+        state, lag, percent = self.answer["state"], self.answer["behind"], self.answer["snapshot_percent"]
+        if state != "active":
+            return {"failing": "will try again", "paused": "stands still", "done": "has ended"}.get(state, "ended")
+        if self.answer["owner"] is None:
+            return "waits for a worker"
+        if waits_for_its_table(self.answer):
+            return "waits for its table"
+        if self.answer["stage"] == "snapshot":
+            return "snapshot" if percent is None else f"snapshot, {percent:g} %"
+        if lag is None:
+            return "starting"
+        return "follows the log" if lag == 0 else "catching up"
 
     @property
     def existing_rows(self) -> str:
@@ -44,28 +49,6 @@ class View:
     def mark(self) -> str:
         """A sign for its state, for those who see no colours."""
         return _MARKS.get(self.answer["state"], "●")
-
-
-def view_of(answer: Answer, samples: Sequence[Sample]) -> View:
-    """One of them."""
-    return View(answer, stage_of(answer), lag_chart(samples, KEPT_MS), rate_chart(samples, KEPT_MS))
-
-
-def stage_of(answer: Answer) -> str:
-    """What it does, beyond its state."""
-    state, lag = answer["state"], answer["behind"]
-    if state == "active" and answer["owner"] is None:
-        return "waits for a worker"
-    if waits_for_its_table(answer):
-        return "waits for its table"
-    if state == "active" and lag is None and answer["stage"] != "snapshot":
-        return "starting"
-    if state == "active" and answer["stage"] == "snapshot":
-        percent = answer["snapshot_percent"]
-        return "snapshot" if percent is None else f"snapshot, {percent:g} %"
-    if state == "active":
-        return "follows the log" if lag == 0 else "catching up"
-    return {"failing": "will try again", "paused": "stands still", "done": "has ended"}.get(state, "ended")
 
 
 def matching(answers: Sequence[Answer], text: str, state: str) -> list[Answer]:
@@ -100,78 +83,6 @@ def setting_lines(settings: dict[str, Any]) -> list[tuple[str, str]]:
         else:
             lines.append((name, str(value)))
     return lines
-
-
-@dataclass(frozen=True, slots=True)
-class Chart:
-    """A line over the last hour, as the `d` of SVG paths; `last` is its newest value, `words` what a reader hears."""
-
-    line: str
-    area: str
-    last: float | None
-    words: str
-
-
-def lag_chart(samples: Sequence[Sample], span: int) -> Chart:
-    """Records behind, over the last `span` milliseconds."""
-    lags = [(sample.taken, None if sample.behind is None else float(sample.behind)) for sample in samples]
-    return _chart(lags, span, "records")
-
-
-def rate_chart(samples: Sequence[Sample], span: int) -> Chart:
-    """Records that came into the sink in a second."""
-    return _chart(rates(samples), span, "records a second")
-
-
-def rates(samples: Sequence[Sample]) -> list[tuple[int, float | None]]:
-    """Between each two samples, at the time of the later one.
-
-    Nothing is known where partitions came or went, where a reset went back, and over a gap.
-    """
-    collected: list[tuple[int, float | None]] = []
-    for earlier, later in pairwise(samples):
-        seconds = (later.taken - earlier.taken) / 1000
-        records = later.reached - earlier.reached
-        comparable = later.partitions == earlier.partitions and records >= 0 and 0 < seconds <= _MOST_SECONDS
-        collected.append((later.taken, records / seconds if comparable else None))
-    return collected
-
-
-def _chart(values: Sequence[tuple[int, float | None]], span: int, unit: str) -> Chart:
-    numbers = [value for _, value in values if value is not None]
-    if not numbers:
-        return Chart("", "", None, "no figures yet")
-    top, end = max(numbers) or 1.0, values[-1][0]
-    line, area = "", ""
-    for run in _runs(values):
-        points = [(_across(time, end, span), _down(value, top)) for time, value in run]
-        steps = "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
-        base = HEIGHT - _MARGIN
-        line += f"M{steps}" if len(points) > 1 else f"M{steps}h1"
-        area += f"M{points[0][0]:.1f} {base:.1f}L{steps}L{points[-1][0]:.1f} {base:.1f}Z"
-    last = values[-1][1]
-    now = "unknown" if last is None else number_words(last)
-    return Chart(line, area, last, f"now {now}, at most {number_words(max(numbers))} {unit} in the last hour")
-
-
-def _runs(values: Sequence[tuple[int, float | None]]) -> list[list[tuple[int, float]]]:
-    """Parts without a gap."""
-    runs: list[list[tuple[int, float]]] = [[]]
-    for time, value in values:
-        if value is None:
-            runs.append([])
-        else:
-            runs[-1].append((time, value))
-    return [run for run in runs if run]
-
-
-def _across(time: int, end: int, span: int) -> float:
-    share = max(0.0, 1 - (end - time) / span)
-    return _MARGIN + share * (WIDTH - 2 * _MARGIN)
-
-
-def _down(value: float, top: float) -> float:
-    return HEIGHT - _MARGIN - value / top * (HEIGHT - 2 * _MARGIN)
 
 
 def number_words(value: float | None) -> str:

@@ -18,3 +18,8 @@ def create_table(name: str, *items: sa.schema.SchemaItem, **options: Any) -> Non
     existing = {column["name"] for column in inspector.get_columns(name)} if inspector.has_table(name) else set()
     if existing != columns:
         op.create_table(name, *items, **options)
+
+
+def drop_table(name: str) -> None:
+    """Drop a table, if it is there."""
+    op.drop_table(name, if_exists=True)

@@ -15,7 +15,7 @@ from tailrace_server.meta.tables import progress
 from tailrace_server.model.delivery import News
 from tailrace_server.model.transitions import failed
 from tailrace_server.operations.asking import Asked
-from tailrace_server.web.views import View, lag_chart, rate_chart, stage_of
+from tailrace_server.web.views import View
 from tests.unit.server.requests import SECRET
 from tests.unit.server.web.conftest import NewBrowser, Served
 
@@ -202,7 +202,7 @@ def test_the_colours_are_kept(browser: NewBrowser) -> None:
 )
 def test_what_becomes_of_existing_rows(values: dict[str, Any], words: str) -> None:
     row = {"stage": "log", "snapshot": "initial", "snapshot_percent": None}
-    assert View({**row, **values}, "", lag_chart([], 1), rate_chart([], 1)).existing_rows == words
+    assert View({**row, **values}).existing_rows == words
 
 
 @pytest.mark.slow
@@ -215,7 +215,7 @@ def test_a_list_says_how_far_each_is_in_time_and_why_one_fails_across_its_width(
     leases.save(claim, {}, News(wrote=True, complete_seconds=1879))
     leases.report(claim, partial(failed, reason="it is down", action="start it"))
     text = browser(Role.READ).get("/subscriptions").text
-    assert in_order(text, ["Existing rows", "to be copied", "31 min", '<td colspan="7">', "it is down", "start it"])
+    assert in_order(text, ["Existing rows", "to be copied", "31 min", '<td colspan="6">', "it is down", "start it"])
     page = browser(Role.READ).get("/subscriptions/shop.orders/warehouse").text
     assert in_order(page, ["Existing rows", "to be copied", "Records behind", "31 min", "Last written"])
 
@@ -246,4 +246,4 @@ def test_stages(values: dict[str, Any], stage: str) -> None:
         "snapshot_percent": None,
         "reason": "",
     }
-    assert stage_of({**row, **values}) == stage
+    assert View({**row, **values}).stage == stage

@@ -74,14 +74,6 @@ def _of_subscriptions() -> None:
         sa.Column("letters", sa.BigInteger, nullable=False),
         sa.Column("letters_since", sa.BigInteger),
     )
-    create_table(
-        "progress_history",
-        sa.Column("subscription", sa.Integer, sa.ForeignKey("subscribe.id"), primary_key=True, autoincrement=False),
-        sa.Column("taken", sa.BigInteger, primary_key=True, autoincrement=False),
-        sa.Column("reached", sa.BigInteger, nullable=False),
-        sa.Column("behind", sa.BigInteger),
-        sa.Column("partitions", sa.Integer, nullable=False),
-    )
 
 
 def _of_servers() -> None:
