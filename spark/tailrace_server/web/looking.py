@@ -1,9 +1,7 @@
-"""Pages that look into Kafka and into sinks when somebody opens them: hosts, dead letters, last changes."""
+"""Pages that look into Kafka and into sinks when somebody opens them: dead letters, last changes."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 from typing import Annotated, Any, Final
@@ -11,20 +9,16 @@ from typing import Annotated, Any, Final
 from fastapi import Depends, FastAPI, Request
 from fastapi.responses import Response
 
-from tailrace_common.kafka import RecentRecords, StartOffsets
+from tailrace_common.kafka import RecentRecords
 from tailrace_common.secrets import redact
 from tailrace_common.settings import Settings
-from tailrace_common.topics import GenerationReader, ProgressReader, SchemaReader
+from tailrace_common.topics import SchemaReader
 from tailrace_schemas.avro.decode import reader_of
 from tailrace_schemas.avro.frames import message_schema_id
 from tailrace_schemas.change_json import ChangeForms, edit_words, key_words, time_words
 from tailrace_schemas.errors import DecodeError, ServiceError, SettingsError
 from tailrace_schemas.masks import Masks
-from tailrace_schemas.progress import Progress, has_read
-from tailrace_schemas.ring import Node
-from tailrace_schemas.topics import Internal, KafkaPartition, internal_topic
-from tailrace_server.api.metrics import Shared
-from tailrace_server.meta.keys import Role
+from tailrace_schemas.topics import KafkaPartition
 from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_server.model.subscription import ConflictError, Subscription
 from tailrace_server.web.access import Site, form_of
@@ -37,9 +31,6 @@ from tailrace_spark.shaping import masks_of
 from tailrace_spark.sinks.letters import LetterReader, LetterTopic
 
 Form = Annotated[dict[str, str], Depends(form_of)]
-_SECONDS: Final = 10.0
-_SILENT_SECONDS: Final = 300.0
-_SLOW_SECONDS: Final = 60.0
 MOST: Final = 200
 MOST_CHANGES: Final = 20
 _CHANGES_SECONDS: Final = 5.0
@@ -47,22 +38,8 @@ _CHANGES_SECONDS: Final = 5.0
 
 def routes(app: FastAPI, site: Site, renderer: Renderer) -> None:
     """Add them."""
-    _hosts(app, site, renderer)
     _letters(app, site, renderer)
     _changes(app, site, renderer)
-
-
-def _hosts(app: FastAPI, site: Site, renderer: Renderer) -> None:
-    shared = Shared(lambda: HostSource(site.settings).read(site.clock()))
-
-    @app.get("/hosts")
-    def hosts(request: Request) -> Response:
-        visitor = site.doors.admitted(request, Role.READ)
-        try:
-            rows, problem = shared.get(), ""
-        except ServiceError as error:
-            rows, problem = [], redact(str(error))
-        return renderer.page(request, visitor, "hosts.html", hosts=rows, problem=problem)
 
 
 def _letters(app: FastAPI, site: Site, renderer: Renderer) -> None:
@@ -110,101 +87,6 @@ def _changes(app: FastAPI, site: Site, renderer: Renderer) -> None:
             "shows": site.settings.server.show_changes,
         }
         return renderer.page(request, visitor, "changes.html", **values)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
-    """A node; `name` is what people call it, empty where its agent has not told.
-
-    `age` and `lag` are seconds: since its agent's last report, and of what is not published yet.
-    `advice` says what to do, where something is not well.
-    """
-
-    cluster: str
-    host: str
-    datacenter: str
-    state: str
-    well: bool
-    name: str = ""
-    position: str = ""
-    age: float | None = None
-    lag: float | None = None
-    parked: int = 0
-    quarantined: int = 0
-    advice: tuple[str, ...] = ()
-
-
-def hosts_of(reports: Iterable[Progress], nodes: Iterable[Node], now: float) -> list[Host]:
-    """A row for each host that has reported, and for each node of the ring that never did. `now` is wall time."""
-    ring = {node.host: node for node in nodes}
-    hosts = [_reported(report, ring.pop(report.host, None), now) for report in reports]
-    silent = "no agent of this node has published: start one there"
-    hosts += [
-        Host(cluster="", host=node.host, datacenter=node.datacenter, state="never published", well=False,
-             advice=(silent,))
-        for node in ring.values()
-    ]  # fmt: skip
-    return sorted(hosts, key=lambda host: (host.well, host.cluster, host.name or host.host))
-
-
-def _reported(report: Progress, node: Node | None, now: float) -> Host:
-    age = report.age(now)
-    lag = None if report.complete_to is None else max(0.0, now - report.complete_to / 1000)
-    state, advice = _state(report, age, lag)
-    if report.parked:
-        advice.append("`tailrace parked list` says what waits, and for what")
-    if report.quarantined:
-        advice.append("`tailrace offsets show` names the damaged segments")
-    position = report.position
-    words = f"segment {position.segment}, offset {position.offset}" if has_read(report) else "nothing yet"
-    return Host(
-        cluster=report.cluster,
-        host=report.host,
-        datacenter="" if node is None else node.datacenter,
-        state=state,
-        well=not advice,
-        name=report.name or "",
-        position=words + (f" (log epoch {position.epoch})" if position.epoch > 1 else ""),
-        age=age,
-        lag=lag,
-        parked=report.parked,
-        quarantined=report.quarantined,
-        advice=tuple(advice),
-    )
-
-
-def _state(report: Progress, age: float, lag: float | None) -> tuple[str, list[str]]:
-    if age > _SILENT_SECONDS:
-        return "silent", ["its agent has reported nothing for minutes: does it run? Its page and log say more"]
-    if report.caught_up or lag is None or lag < _SLOW_SECONDS:
-        return ("caught up" if report.caught_up else "publishing"), []
-    return "behind", ["its agent is behind by more than a minute: its page says what it waits for"]
-
-
-class HostSource:
-    """Reads what hosts have published, at the most every few seconds, however many look."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-
-    def read(self, now: float) -> list[Host]:
-        """Raises ServiceError where Kafka does not answer."""
-        kafka, prefix = self._settings.kafka.reveal(), self._settings.topics.prefix
-        progress = internal_topic(prefix, Internal.PROGRESS)
-        generations = internal_topic(prefix, Internal.GENERATIONS)
-        pattern = f"{re.escape(progress)}|{re.escape(generations)}"
-        topics = {topic for topic, _ in StartOffsets(kafka, timeout=_SECONDS).partitions(pattern)}
-        reports: tuple[Progress, ...] = ()
-        nodes: tuple[Node, ...] = ()
-        if progress in topics:
-            with ProgressReader(kafka, prefix, timeout=_SECONDS) as reader:
-                reports = reader.read()
-        if generations in topics:
-            with GenerationReader.open(kafka, generations) as reader_of_generations:
-                reader_of_generations.refresh()
-                latest = reader_of_generations.latest
-                nodes = () if latest is None else tuple(latest.unpack().ring.nodes)
-        return hosts_of(reports, nodes, now)
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,6 @@ class Renderer:
         self._templates.filters.update(
             path=path_of,
             number=number_words,
-            age=age_words,
             since=since_words,
             seconds=duration_words,
             time=time_words,
@@ -101,14 +100,9 @@ def local_path(path: str) -> str:
     return "/subscriptions"
 
 
-def age_words(seconds: float) -> str:
-    """How long ago."""
-    return f"{duration_words(seconds)} ago"
-
-
 def since_words(text: str, now: float) -> str:
     """How long ago an ISO time is."""
-    return age_words(now - datetime.fromisoformat(text).timestamp())
+    return f"{duration_words(now - datetime.fromisoformat(text).timestamp())} ago"
 
 
 def time_words(text: str) -> str:

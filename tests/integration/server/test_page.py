@@ -113,7 +113,7 @@ def test_a_subscription_by_the_page(tmp_path: Path, kafka: LocalKafka, prefix: s
         pressed(page, "Cancel the subscription")
         page.wait_for_url("**/subscriptions")
         assert {row["name"] for row in site.states().values()} == {"warehouse"}
-        for path in ("hosts", "audit", "subscriptions/shop.items/warehouse/alter"):
+        for path in ("audit", "subscriptions/shop.items/warehouse/alter"):
             page.goto(f"http://127.0.0.1:{port}/{path}")
             looked_at(page, path.rpartition("/")[2])
         page.click("text=Dark")
