@@ -5,7 +5,7 @@ The importer of confluent_kafka for what both halves do; the agent's own topics 
 
 from __future__ import annotations
 
-from tailrace_common.kafka.fetch import RecentRecords, RecordFetcher
+from tailrace_common.kafka.fetch import RecordFetcher
 from tailrace_common.kafka.outgoing import Outgoing, Sizes
 from tailrace_common.kafka.pace import SUPPOSED, Pace
 from tailrace_common.kafka.producer import KafkaProducer, StoppedError
@@ -31,7 +31,6 @@ __all__ = [
     "Pace",
     "PartitionEnds",
     "PartitionReader",
-    "RecentRecords",
     "Record",
     "RecordFetcher",
     "Sizes",

@@ -167,10 +167,6 @@ class ServerSettings(Section):
         default=50, description="Requests a second that this server takes of each API key or subject, in the long run"
     )
     requests_burst: Positive = Field(default=200, description="and at once. Others get 429, and when to come again")
-    show_changes: bool = Field(
-        default=False,
-        description="Show the last changes of a subscription on its page, with its masks, to who may operate it",
-    )
     oidc: OidcSettings | None = Field(
         default=None, description="Bearer tokens of an OpenID Connect issuer, which the HTTP API takes beside API keys"
     )

@@ -20,7 +20,7 @@ from tailrace_server.operations.asking import Asked
 from tests.properties import examples
 from tests.unit.server.web.conftest import Browser, Served, routes_of, serving
 
-SLOW = ("/subscriptions/tables", "/letters", "/changes")
+SLOW = ("/subscriptions/tables", "/letters")
 """What asks Kafka, which does not answer here, and takes no body."""
 NINES = "9" * 5000
 STATEMENTS = (
