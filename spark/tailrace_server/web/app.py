@@ -21,7 +21,7 @@ from tailrace_server.api.app import STATUS
 from tailrace_server.meta.keys import digest_of
 from tailrace_server.meta.sessions import Subject
 from tailrace_server.oidc.sign_in import FLOW_SECONDS, Flow, RefusedSignInError
-from tailrace_server.web import editing, looking, reading
+from tailrace_server.web import editing, letters, reading
 from tailrace_server.web.access import COOKIE, SignInError, Site, Visitor, form_of, require_token
 from tailrace_server.web.rendering import STATIC, THEME_COOKIE, THEMES, Renderer, local_path, redirect
 
@@ -62,7 +62,7 @@ def pages(site: Site) -> FastAPI:
     editing.routes(app, site, renderer)  # before those with a name in the address
     reading.routes(app, site, renderer)
     reading.changing_routes(app, site, renderer)
-    looking.routes(app, site, renderer)
+    letters.routes(app, site, renderer)
     _errors(app, site, renderer)
     return app
 

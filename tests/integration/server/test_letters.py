@@ -15,7 +15,7 @@ from tailrace_server.cli.opening import opened
 from tailrace_server.meta.leases import Leases
 from tailrace_server.model.delivery import News
 from tailrace_server.operations.asking import Asked
-from tailrace_server.web.looking import LetterBoxes
+from tailrace_server.web.letters import first_letters, replayed
 from tailrace_spark.batch.delivery import DeadLetter, RecordId
 from tailrace_spark.job.replay import ReplayCounts
 from tests.integration.feed import Feed
@@ -76,16 +76,11 @@ def test_a_command_lists_and_replays_them_and_corrects_their_count(
 def test_the_page_shows_and_replays_them(site: Site, kafka: LocalKafka, prefix: str, tmp_path: Path) -> None:
     settings = load_settings(site.config, {})
     with opened(settings) as (_, subscriptions):
-        boxes, [subscription] = LetterBoxes(settings, subscriptions), subscriptions.all(prefix)
-        read = boxes.read(subscription)
-        assert ([letter.record_id.offset for letter in read.letters], read.more, read.replayable) == (
-            [7, 9],
-            False,
-            True,
-        )
+        letters = first_letters(settings, subscriptions, details(site))
+        assert [letter.record_id.offset for letter in letters] == [7, 9]
         assert details(site)["letters"] == 2
-        assert boxes.replay(subscription) == ReplayCounts(taken=2)
-        assert boxes.read(subscription).letters == ()
+        assert replayed(settings, subscriptions, details(site)) == ReplayCounts(taken=2)
+        assert first_letters(settings, subscriptions, details(site)) == []
     assert details(site)["letters"] == 0
     assert letters_in(kafka, prefix) == []
     assert database_of(tmp_path).select("SELECT id, v FROM shop_items") == [(2, "late")]

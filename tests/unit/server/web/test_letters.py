@@ -21,6 +21,16 @@ def test_letters_are_for_operators(served: Served, browser: NewBrowser) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("target", ["hook", "logs"])
+def test_letters_of_every_sink_may_be_replayed(served: Served, browser: NewBrowser, target: str) -> None:
+    """As far as Kafka answers, which it does not here."""
+    served.operations.subscribe(Asked(table="shop.orders", name="warehouse", target=target))
+    operator = browser(Role.OPERATE)
+    answer = operator.post(f"{ONE}/letters/replay")
+    assert (answer.status_code, "does not answer" in answer.text) == (503, True)
+
+
+@pytest.mark.slow
 def test_letters_that_cannot_be_read_are_said(served: Served, browser: NewBrowser) -> None:
     served.operations.subscribe(Asked(table="shop.orders", name="warehouse", target="hook"))
     text = browser(Role.OPERATE).get(f"{ONE}/letters").text
