@@ -6,7 +6,6 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -23,6 +22,7 @@ from sqlalchemy.sql.functions import FunctionElement
 from tailrace_common.closing import Closing
 from tailrace_common.secrets import shown_database
 from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_server.meta.tables import metadata
 from tailrace_spark.sinks.state_store.engine import absent, failure, open_engine
 
 log = logging.getLogger("tailrace_server")
@@ -95,9 +95,9 @@ class MetaDatabase(Closing):
         elif dialect != "sqlite":  # where a transaction has the whole database anyway
             connection.execute(sa.select(sa.func.get_lock(str(_LOCK), _LOCK_SECONDS)))
         try:
-            if current(connection, self.location) is Tables.OLDER:
+            if not is_current(connection, self.location):
                 log.info("making the tables of the meta database %s, or bringing them up to date", self.location)
-                upgrade(connection)
+                make_or_migrate(connection)
             connection.commit()
         finally:
             # Without a connection there is no lock, and the words of that would stand in place of the error's.
@@ -175,25 +175,16 @@ def _answered(connection: Any, wait: Callable[..., T], steps: object, **how: Any
         raise
 
 
-class Tables(Enum):
-    """How the tables of a database stand to what this version reads and writes."""
-
-    CURRENT = "current"
-    OLDER = "older"
-
-
-def current(connection: sa.Connection, location: str) -> Tables:
-    """Whether the tables have to be made or altered. Raises SettingsError for those of a version that nobody knows."""
+def is_current(connection: sa.Connection, location: str) -> bool:
+    """Whether the tables are there, as of today. Raises SettingsError for those of a version that nobody knows."""
     revision = revision_of(connection)
     scripts = ScriptDirectory.from_config(_config(connection))
-    if revision == scripts.get_current_head():
-        return Tables.CURRENT
     if revision is not None and revision not in {script.revision for script in scripts.walk_revisions()}:
         raise SettingsError(
             f"server.url {location}: its tables are of another version of Tailrace (revision {revision}). "
             "Install that version, or give the servers another database"
         )
-    return Tables.OLDER
+    return revision == scripts.get_current_head()
 
 
 def revision_of(connection: sa.Connection) -> str | None:
@@ -201,9 +192,21 @@ def revision_of(connection: sa.Connection) -> str | None:
     return MigrationContext.configure(connection).get_current_revision()
 
 
-def upgrade(connection: sa.Connection) -> None:
-    """Make the tables, or alter them."""
-    command.upgrade(_config(connection), "head")
+def make_or_migrate(connection: sa.Connection) -> None:
+    """Make the tables of today in a new database, and note their revision; alter those of an earlier version.
+
+    MySQL keeps each statement, so tables may be there of a start that a crash ended. Where the columns are others it is
+    somebody else's table, and the database refuses ours.
+    """
+    if revision_of(connection) is not None:
+        command.upgrade(_config(connection), "head")
+        return
+    inspector = sa.inspect(connection)
+    for table in metadata.sorted_tables:
+        existing = inspector.get_columns(table.name) if inspector.has_table(table.name) else []
+        if {column["name"] for column in existing} != set(table.c.keys()):
+            table.create(connection, checkfirst=False)
+    command.stamp(_config(connection), "head")
 
 
 def _config(connection: sa.Connection) -> Config:

@@ -1,4 +1,4 @@
-"""The tables of the meta database. What changes here needs a migration, which a test compares."""
+"""The tables of the meta database. A new one gets them as they are here; for others a change needs a migration."""
 
 from __future__ import annotations
 

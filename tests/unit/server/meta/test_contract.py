@@ -360,7 +360,7 @@ def test_roles_include_each_other() -> None:
     ]
 
 
-def test_the_migrations_make_the_tables_of_the_code(database: MetaDatabase) -> None:
+def test_a_new_database_has_the_tables_of_the_code(database: MetaDatabase) -> None:
     with database.transaction() as connection:
         assert compare_metadata(MigrationContext.configure(connection), metadata) == []
 

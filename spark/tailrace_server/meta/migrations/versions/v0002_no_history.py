@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tailrace_server.meta.migrations.making import drop_table
+from alembic import op
 
 revision = "0002"
 down_revision = "0001"
 
 
 def upgrade() -> None:
-    """Drop it, where an earlier version has made it."""
-    drop_table("progress_history")
+    """Drop it. MySQL keeps that, and not the revision, where a crash comes between."""
+    op.drop_table("progress_history", if_exists=True)
