@@ -127,7 +127,7 @@ class Operations(Protocol):
 
 
 class DirectOperations:
-    """Operations on a meta database, in the name of `user`."""
+    """As `Operations` says, on a meta database, in the name of `user`."""
 
     def __init__(
         self,
@@ -143,7 +143,6 @@ class DirectOperations:
         self._examine = examine
 
     def subscribe(self, spec: Asked, *, check: bool = True) -> tuple[Answer, bool]:
-        """As Operations says."""
         existing, request = self._requested(spec)
         notes = self._require_well(request) if check and existing is None else []
         subscription, is_new = self._subscriptions.subscribe(request, self._user)
@@ -167,7 +166,6 @@ class DirectOperations:
         return existing, checked(with_snapshot(spec, existing, self._settings), self._settings)
 
     def declare(self, spec: Asked, *, dry_run: bool = False, check: bool = True) -> Answer:
-        """As Operations says."""
         existing, request = self._requested(spec)
         reference = f"{request.table}/{request.name}"
         if existing is None:
@@ -187,13 +185,11 @@ class DirectOperations:
         return {"reference": reference, "change": change, "differences": lines, "state": str(existing.state)}
 
     def all(self, *, cancelled: bool = False) -> Sequence[Answer]:
-        """As Operations says."""
         listed = self._subscriptions.all(self._settings.topics.prefix, cancelled=cancelled)
         kept = self._kept([subscription.id for subscription in listed])
         return [answer_of(subscription, kept[subscription.id]) for subscription in listed]
 
     def details(self, reference: str) -> Answer:
-        """As Operations says."""
         subscription = self._resolved(reference)
         return details_of(subscription, self._kept([subscription.id])[subscription.id])
 
@@ -215,15 +211,12 @@ class DirectOperations:
         }
 
     def pause(self, reference: str) -> Answer:
-        """As Operations says."""
         return self._changed(reference, "pause", transitions.paused)
 
     def resume(self, reference: str) -> Answer:
-        """As Operations says."""
         return self._changed(reference, "resume", transitions.resumed)
 
     def cancel(self, reference: str) -> Answer:
-        """As Operations says."""
         return self._changed(reference, "cancel", transitions.cancelled)
 
     def reset(
@@ -234,7 +227,6 @@ class DirectOperations:
         *,
         snapshot: bool = False,
     ) -> Answer:
-        """As Operations says."""
         require_offsets(offsets or {})
         restarted = partial(transitions.restarted, reading=uuid4().hex[:12], snapshot=snapshot)
         if snapshot:
@@ -246,7 +238,6 @@ class DirectOperations:
         return self._changed(reference, "reset", restarted, offsets=offsets or {}, snapshot=snapshot)
 
     def alter(self, reference: str, alteration: Alteration, *, check: bool = True) -> Answer:
-        """As Operations says."""
         subscription = self._resolved(reference)
         request = checked(alteration.of(subscription), self._settings)
         revision = subscription.revision if alteration.revision is None else alteration.revision
@@ -256,7 +247,6 @@ class DirectOperations:
         return {**self._changed(reference, "alter", altered), "notes": notes}
 
     def audit(self, reference: str | None, limit: int) -> Sequence[Answer]:
-        """As Operations says."""
         subject = None if reference is None else self._resolved(reference).reference
         return [{**row, "changed": time_of(row["changed"])} for row in self._subscriptions.audit(subject, limit)]
 

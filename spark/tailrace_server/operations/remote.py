@@ -52,39 +52,31 @@ class RemoteOperations(Closing):
         self._client.close()
 
     def subscribe(self, spec: Asked, *, check: bool = True) -> tuple[Answer, bool]:
-        """As Operations says."""
         answer = self._asked("POST", f"/subscriptions?check={str(check).lower()}", asdict(spec))
         return answer.json(), answer.status_code == 201
 
     def declare(self, spec: Asked, *, dry_run: bool = False, check: bool = True) -> Answer:
-        """As Operations says."""
         path = f"/subscriptions?dry_run={str(dry_run).lower()}&check={str(check).lower()}"
         declared: Answer = self._asked("PUT", path, asdict(spec)).json()
         return declared
 
     def all(self, *, cancelled: bool = False) -> Sequence[Answer]:
-        """As Operations says."""
         listed: list[Answer] = self._asked("GET", f"/subscriptions?cancelled={str(cancelled).lower()}").json()
         return listed
 
     def details(self, reference: str) -> Answer:
-        """As Operations says."""
         return self._one("GET", reference)
 
     def pause(self, reference: str) -> Answer:
-        """As Operations says."""
         return self._one("POST", reference, "/pause")
 
     def resume(self, reference: str) -> Answer:
-        """As Operations says."""
         return self._one("POST", reference, "/resume")
 
     def cancel(self, reference: str) -> Answer:
-        """As Operations says."""
         return self._one("DELETE", reference)
 
     def alter(self, reference: str, alteration: Alteration, *, check: bool = True) -> Answer:
-        """As Operations says."""
         return self._one("PATCH", reference, f"?check={str(check).lower()}", asdict(alteration))
 
     def reset(
@@ -95,7 +87,6 @@ class RemoteOperations(Closing):
         *,
         snapshot: bool = False,
     ) -> Answer:
-        """As Operations says."""
         body: dict[str, Any] = {"start": start, "snapshot": snapshot}
         if offsets is not None:
             body["offsets"] = {}
@@ -104,7 +95,6 @@ class RemoteOperations(Closing):
         return self._one("POST", reference, "/reset", body)
 
     def audit(self, reference: str | None, limit: int) -> Sequence[Answer]:
-        """As Operations says."""
         subject = "" if reference is None else f"&reference={quote(reference, safe='')}"
         rows: list[Answer] = self._asked("GET", f"/audit?limit={limit}{subject}").json()
         return rows

@@ -134,7 +134,7 @@ class Parts:
 
 
 class StreamRun:
-    """Runs one claim in a thread of its own. Nothing that it raises reaches another subscription."""
+    """As `Running` says, in a thread of its own. Nothing that it raises reaches another subscription."""
 
     def __init__(
         self,
@@ -171,17 +171,14 @@ class StreamRun:
 
     @property
     def claim(self) -> Claim:
-        """As Running says."""
         return self._claim
 
     @property
     def ended(self) -> bool:
-        """As Running says."""
         return not self._thread.is_alive()
 
     @property
     def failure(self) -> Failure | None:
-        """As Running says."""
         if self._failure is not None:
             return self._failure
         joined = self._place
@@ -191,7 +188,6 @@ class StreamRun:
 
     @property
     def note(self) -> Failure | None:
-        """As Running says."""
         why = None if self._unpublished is None or self._keeper.next else self._unpublished.why
         if why is not None:
             return Failure(why.reason, why.action)
@@ -200,22 +196,18 @@ class StreamRun:
 
     @property
     def finished(self) -> str | None:
-        """As Running says."""
         return self._finished
 
     @property
     def works(self) -> bool:
-        """As Running says."""
         proven = self._keeper.wrote_once or time.monotonic() - self._began >= _PROVEN_SECONDS
         ready = self._metrics.ready and self._metrics.report.snapshot_blocked is None
         return proven and ready and not self.ended
 
     def stop(self) -> None:
-        """As Running says."""
         self._stop.set()
 
     def wait(self, seconds: float) -> None:
-        """As Running says."""
         self._thread.join(seconds)
 
     def _run(self) -> None:
@@ -376,7 +368,6 @@ class StreamRun:
             )
 
     def refresh(self) -> None:
-        """As Running says."""
         self._keeper.refresh()
 
 
