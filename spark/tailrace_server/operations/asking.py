@@ -235,7 +235,7 @@ def section_of(
     if target.type != sink.type:
         raise SettingsError(
             f"subscription {name}: [sink.{sink.target}] is of type {target.type} by now, and was {sink.type}: cancel "
-            "this one, and subscribe anew"
+            "the subscription and subscribe again"
         )
     _require_known(name, "options", sink.options, type(target).by_subscription)
     _require_known(name, "stream", shape.stream, STREAM_NAMES)

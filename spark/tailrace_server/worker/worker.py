@@ -117,7 +117,7 @@ class Worker:
 
     def _keep_to(self, owned: Mapping[int, Subscription]) -> None:
         """End what is another's by now, and what an operator stopped or altered. Give up what is this worker's and not
-        run: an answer was lost, of a claim or of a release. It is claimed anew."""
+        run: an answer was lost, of a claim or of a release. It is claimed again."""
         for identity, run in self._runs.items():
             subscription = owned.get(identity)
             if subscription is None or subscription.token != run.claim.token:
