@@ -23,7 +23,7 @@ from tailrace_server.meta.sessions import Subject
 from tailrace_server.oidc.sign_in import FLOW_SECONDS, Flow, RefusedSignInError
 from tailrace_server.web import editing, letters, reading
 from tailrace_server.web.access import COOKIE, SignInError, Site, Visitor, form_of, require_token
-from tailrace_server.web.rendering import STATIC, THEME_COOKIE, THEMES, Renderer, local_path, redirect
+from tailrace_server.web.rendering import STATIC, Renderer, local_path, redirect
 
 Form = Annotated[dict[str, str], Depends(form_of)]
 POLICY: Final = (
@@ -99,14 +99,6 @@ def _signing(app: FastAPI, site: Site, renderer: Renderer) -> None:
         site.sessions.end(visitor.session)
         answer = redirect("/login")
         answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
-        return answer
-
-    @app.post("/theme")
-    def theme(request: Request, form: Form) -> Response:
-        require_token(site.doors.visitor(request), form)
-        answer = redirect(local_path(form.get("to", "")))
-        chosen = form.get("theme", THEMES[0])
-        answer.set_cookie(THEME_COOKIE, chosen if chosen in THEMES else THEMES[0], 365 * 86_400, samesite="strict")
         return answer
 
 

@@ -19,8 +19,6 @@ from tailrace_server.web.access import COOKIE, Site, Visitor
 from tailrace_server.web.views import number_words
 
 STATIC: Final = Path(__file__).with_name("static")
-THEME_COOKIE: Final = "tailrace_theme"
-THEMES: Final = ("auto", "light", "dark")
 _NO_STORE: Final = {"Cache-Control": "no-store"}
 
 
@@ -53,11 +51,8 @@ class Renderer:
 
     def page(self, request: Request, visitor: Visitor, template: str, status: int = 200, **values: Any) -> Response:
         """A page for somebody, who gets a cookie with the first one."""
-        theme = request.cookies.get(THEME_COOKIE, THEMES[0])
         text = self._templates.get_template(template).render(
             path=request.url.path,
-            address=request.url.path + (f"?{request.url.query}" if request.url.query else ""),
-            theme=theme if theme in THEMES else THEMES[0],
             caller=visitor.caller,
             token=visitor.session.token,
             may_operate=visitor.may(Role.OPERATE),

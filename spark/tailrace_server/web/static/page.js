@@ -1,4 +1,4 @@
-// Keeps what is marked data-live up to date, filters while one types, offers tables, and switches light and dark.
+// Keeps what is marked data-live up to date, filters while one types, and offers tables.
 // Every page works without it: then it is loaded again by hand, and each form is sent by its button.
 "use strict";
 
@@ -78,20 +78,5 @@
       .then((answer) => (answer.ok ? answer.json() : []))
       .then((names) => tables.replaceChildren(...names.map((name) => Object.assign(document.createElement("option"), { value: name }))))
       .catch(() => {}); // without them one writes the name
-  }
-
-  const theme = document.querySelector("form[data-theme-form]");
-  if (theme) {
-    theme.addEventListener("submit", async (event) => {
-      event.preventDefault();
-      const button = event.submitter;
-      const form = new FormData(theme);
-      form.set("theme", button.value);
-      document.documentElement.dataset.theme = button.value;
-      for (const other of theme.querySelectorAll("button")) {
-        other.setAttribute("aria-pressed", String(other === button));
-      }
-      await fetch(theme.action, { method: "POST", body: new URLSearchParams(form), redirect: "manual" }).catch(() => {});
-    });
   }
 })();

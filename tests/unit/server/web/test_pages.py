@@ -181,14 +181,6 @@ def test_the_audit(served: Served, browser: NewBrowser) -> None:
     assert SECRET not in text
 
 
-@pytest.mark.slow
-def test_the_colours_are_kept(browser: NewBrowser) -> None:
-    reader = browser(Role.READ)
-    assert 'data-theme="auto"' in reader.page.text
-    assert 'data-theme="dark"' in reader.post("/theme", theme="dark", to="/subscriptions").text
-    assert 'data-theme="auto"' in reader.post("/theme", theme=EVIL, to="/subscriptions").text
-
-
 @pytest.mark.parametrize(
     ("values", "words"),
     [
