@@ -1,36 +1,22 @@
-"""`tailrace sql`: subscriptions by statements, from the command line, a file, a pipe, or a prompt."""
+"""`tailrace sql`: subscriptions by statements, from the command line, a file, or a pipe."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
-from tailrace_common.cli.console import print_rows, say
+from tailrace_common.cli.console import print_rows
 from tailrace_common.cli.options import SettingsFile
-from tailrace_schemas.errors import SettingsError, TailraceError
+from tailrace_schemas.errors import SettingsError
 from tailrace_server.cli.opening import Json, KeyFile, ServerUrl, Unchecked, operations_of
 from tailrace_server.cli.operating import print_list, print_one
 from tailrace_server.operations.answers import Answer
-from tailrace_server.operations.operations import Operations
-from tailrace_server.sql.parsing import is_complete, parse
+from tailrace_server.sql.parsing import parse
 from tailrace_server.sql.running import run
 from tailrace_server.sql.statements import One, ShowAll, Statement, Verb
-
-_PROMPT: Final = "tailrace> "
-_MORE: Final = "      ... "
-_ENDS: Final = ("exit", "quit", "exit;", "quit;")
-_HELP: Final = """\
-CREATE SUBSCRIPTION name ON keyspace.table INTO target [OPTIONS (...)] [COLUMNS (...)] [WHERE ...];
-SHOW SUBSCRIPTIONS [LIKE 'pattern'];            SHOW [CREATE] SUBSCRIPTION name;
-PAUSE SUBSCRIPTION name;                        RESUME SUBSCRIPTION name;
-ALTER SUBSCRIPTION name SET (option = 'value'); RESET SUBSCRIPTION name FROM EARLIEST;
-DROP SUBSCRIPTION name;
-Statements end with ;  Ctrl-C forgets what is typed, Ctrl-D leaves. All clauses: docs/subscriptions.md"""
 
 
 def sql(
@@ -49,67 +35,28 @@ def sql(
 ) -> None:
     """Create, show and change subscriptions in SQL (docs/subscriptions.md).
 
-    Without a statement: from standard input, and on a terminal from a prompt. All statements are read before any is
-    run, and the first that fails ends the run.
+    Without a statement: from a file, or from standard input. All statements are read before any is run, and the first
+    that fails ends the run.
 
     Example: tailrace sql "CREATE SUBSCRIPTION orders ON shop.orders INTO warehouse WHERE country = 'DE'"
     """
     if statement is not None and file is not None:
         raise SettingsError("a statement and --file exclude each other")
+    text = _text(statement, file)
     with operations_of(config, server, key_file) as operations:
-        if statement is None and file is None and sys.stdin.isatty():
-            _prompt(operations, check=not unchecked, json=json)
-        else:
-            _run_all(_text(statement, file), operations, check=not unchecked, json=json)
+        for parsed in parse(text):
+            _print(parsed.statement, run(parsed, operations, check=not unchecked), json=json)
 
 
 def _text(statement: str | None, file: Path | None) -> str:
     if statement is not None:
         return statement
+    if file is None and sys.stdin.isatty():
+        raise SettingsError("there is no statement: give one, or a file by --file, or send statements by a pipe")
     try:
         return sys.stdin.read() if file is None else file.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"{file or 'standard input'}: cannot be read: {error}") from None
-
-
-def _run_all(text: str, operations: Operations, *, check: bool, json: bool) -> None:
-    for parsed in parse(text):
-        _print(parsed.statement, run(parsed, operations, check=check), json=json)
-
-
-def _prompt(operations: Operations, *, check: bool, json: bool) -> None:
-    """Statements line by line, each up to its `;`. Ctrl-C forgets the lines so far, Ctrl-D leaves."""
-    with suppress(ImportError):
-        import readline  # noqa: F401 - gives `input` its line editing, where Python has it
-    say("Statements end with ;  `help` lists them, Ctrl-D leaves.")
-    while (text := _statement(input)) is not None:
-        try:
-            _run_all(text, operations, check=check, json=json)
-        except TailraceError as error:
-            say(str(error))
-
-
-def _statement(read: Callable[[str], str]) -> str | None:
-    """The lines of a statement; None where there are no more."""
-    text = ""
-    while True:
-        try:
-            line = read(_MORE if text else _PROMPT)
-        except KeyboardInterrupt:
-            say("")
-            text = ""
-            continue
-        except EOFError:
-            say("")
-            return None
-        if not text and line.strip().lower() in _ENDS:
-            return None
-        if not text and line.strip().lower().rstrip(";") == "help":
-            say(_HELP)
-            continue
-        text = f"{text}{line}\n" if text or line.strip() else ""
-        if is_complete(text):
-            return text
 
 
 def _print(statement: Statement, rows: list[Answer], *, json: bool) -> None:

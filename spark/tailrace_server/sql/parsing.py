@@ -18,7 +18,6 @@ from tailrace_server.sql.statements import Alter, Create, One, Reset, ShowAll, S
 
 Node = Tree[Token]
 _MOST_EXPECTED: Final = 6
-_COMMENTS_AT_END: Final = re.compile(r"(?:\s|--[^\n]*\Z|/\*(?:(?!\*/)[\s\S])*\*/)*\Z")
 _QUOTES: Final = "'\"`$"
 _LONGEST_NUMBER: Final = 40
 _MOST_PARENTHESES: Final = 1000
@@ -96,10 +95,6 @@ class StatementError(RefusedRequestError):
     """A statement is wrong at a place of its text."""
 
 
-class UnclosedError(StatementError):
-    """A quote is not closed: the rest may follow."""
-
-
 @dataclass(frozen=True, slots=True)
 class Span:
     """A piece of a text, from one index to before another."""
@@ -160,17 +155,6 @@ def parse(text: str) -> list[Parsed]:
     return [_Reading(text, node).parsed() for node in script.children if isinstance(node, Tree)]
 
 
-def is_complete(text: str) -> bool:
-    """Whether a text ends with the `;` of a statement, right or wrong, so that no more lines of it are to be read."""
-    try:
-        empty = not parse(text)
-    except UnclosedError:
-        return False
-    except StatementError:
-        empty = False
-    return not empty and _COMMENTS_AT_END.sub("", text).endswith(";")
-
-
 def _unexpected(text: str, error: UnexpectedInput) -> StatementError:
     end = len(text.rstrip())
     if isinstance(error, UnexpectedCharacters):
@@ -178,7 +162,7 @@ def _unexpected(text: str, error: UnexpectedInput) -> StatementError:
         span = Span(start, start + 1)
         sign = text[span.start]
         if sign in _QUOTES:
-            return UnclosedError(pointed(text, span, f"the quote {sign} is not closed"))
+            return StatementError(pointed(text, span, f"the quote {sign} is not closed"))
         return StatementError(pointed(text, span, f"{sign} does not fit here; {_expected(error.allowed)}"))
     if isinstance(error, UnexpectedToken) and error.token.type != "$END":
         token: Token = error.token

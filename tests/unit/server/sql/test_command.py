@@ -12,7 +12,6 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tailrace.cli.main import complete
-from tailrace_server.cli import sql as command
 from tailrace_server.meta.keys import Role
 from tests.unit.server.api.conftest import Served, served
 from tests.unit.server.requests import SECRET
@@ -100,14 +99,6 @@ def test_what_is_refused_points_at_its_word(sql: Sql, statement: str, words: str
     assert words in answer.stderr
     if carets is not None:
         assert answer.stderr.splitlines()[-1].removeprefix("tailrace: ") == carets
-
-
-@pytest.mark.slow
-def test_help_at_the_prompt_lists_the_statements(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = iter(("HELP;", "SHOW", "  SUBSCRIPTIONS;"))
-    assert command._statement(lambda _: next(lines)) == "SHOW\n  SUBSCRIPTIONS;\n"
-    told = capsys.readouterr().err
-    assert all(f"{word} SUBSCRIPTION" in told for word in ("CREATE", "PAUSE", "RESUME", "ALTER", "RESET", "DROP"))
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tailrace_server.operations.asking import Asked
 from tailrace_server.operations.operations import Alteration
-from tailrace_server.sql.parsing import StatementError, is_complete, parse
+from tailrace_server.sql.parsing import StatementError, parse
 from tailrace_server.sql.running import render
 from tailrace_server.sql.statements import Alter, Create, One, Reset, ShowAll, Statement, Verb
 from tests.unit.server.requests import SECRET
@@ -67,23 +67,6 @@ def test_a_script_has_several() -> None:
     text = ";PAUSE SUBSCRIPTION a;\n-- then; this\nRESUME SUBSCRIPTION b ;;"
     assert [item.statement for item in parse(text)] == [One(Verb.PAUSE, "a"), One(Verb.RESUME, "b")]
     assert parse(" -- nothing\n") == []
-
-
-@pytest.mark.parametrize(
-    ("text", "complete"),
-    [
-        ("SHOW SUBSCRIPTIONS;", True),
-        ("SHOW SUBSCRIPTIONS; -- more", True),
-        ("SHOW SUBSCRIPTIONS", False),
-        ("SHOW SUBSCRIPTIONS LIKE ';", False),
-        ("-- ;", False),
-        ("CREATE SUBSCRIPTION w ON a.b INTO sql WHERE $x$ ; $$;", False),
-        ("SHOW ME;", True),
-        ("", False),
-    ],
-)
-def test_where_a_statement_ends(text: str, complete: bool) -> None:
-    assert is_complete(text) == complete
 
 
 @pytest.mark.parametrize(
