@@ -234,7 +234,7 @@ class DirectOperations:
             require_snapshots(subscription.name, subscription.sink.type)
             if start is None and offsets is None:
                 return self._changed(reference, "reset", partial(restarted, start=None), snapshot=True)
-        restarted = partial(restarted, start=Start.parse(start or EARLIEST))
+        restarted = partial(restarted, start=Start.parse(EARLIEST if start is None else start))
         return self._changed(reference, "reset", restarted, offsets=offsets or {}, snapshot=snapshot)
 
     def alter(self, reference: str, alteration: Alteration, *, check: bool = True) -> Answer:

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Final
 from fastapi import Depends, FastAPI, Query, Request
 from fastapi.responses import Response
 
-from tailrace_schemas.topics import KafkaPartition
 from tailrace_server.meta.keys import Role
 from tailrace_server.model.subscription import RefusedRequestError
+from tailrace_server.operations.answers import Answer
 from tailrace_server.operations.asking import takes_snapshots
 from tailrace_server.operations.operations import Operations
 from tailrace_server.web.access import Site, Visitor, form_of, require_token
@@ -20,7 +20,6 @@ from tailrace_server.web.views import View, counts, matching, setting_lines
 ONE: Final = "/subscriptions/{table}/{name}"
 _AUDIT_ROWS: Final = 200
 Form = Annotated[dict[str, str], Depends(form_of)]
-_LONGEST_OFFSET: Final = 20
 
 
 def routes(app: FastAPI, site: Site, renderer: Renderer) -> None:
@@ -111,48 +110,35 @@ def _pause(app: FastAPI, site: Site) -> None:
 
 
 def _reset(app: FastAPI, site: Site, renderer: Renderer) -> None:
+    def page(request: Request, visitor: Visitor, answer: Answer, form: Mapping[str, str], problem: str) -> Response:
+        values: dict[str, Any] = {
+            "answer": answer,
+            "start": form.get("start", "earliest"),
+            "time": form.get("time", ""),
+            "snapshot": form.get("snapshot") == "on",
+            "snapshots_can": takes_snapshots(answer["sink"]),
+            "problem": problem,
+        }
+        return renderer.page(request, visitor, "reset.html", 422 if problem else 200, **values)
+
     @app.get(f"{ONE}/reset")
     def ask(request: Request, table: str, name: str) -> Response:
         visitor, operations = operator(site, request)
-        answer = operations.details(f"{table}/{name}")
-        values: dict[str, Any] = {"answer": answer, "start": "earliest", "time": "", "problem": "", "snapshot": False}
-        return renderer.page(request, visitor, "reset.html", **values, snapshots_can=takes_snapshots(answer["sink"]))
+        return page(request, visitor, operations.details(f"{table}/{name}"), {}, "")
 
     @app.post(f"{ONE}/reset")
     def reset(request: Request, table: str, name: str, form: Form) -> Response:
         visitor, operations = operator(site, request, form)
-        reference, start = f"{table}/{name}", form.get("start", "earliest")
-        snapshot = form.get("snapshot") == "on"
-        answer = operations.details(reference)
+        answer, snapshot = operations.details(f"{table}/{name}"), form.get("snapshot") == "on"
+        start = form.get("start", "earliest")
         try:
-            offsets = _offsets(answer["partitions"], form) if start == "offsets" else None
             if start == "stay" and not snapshot:
                 raise RefusedRequestError("where it is: goes with the rows of the tables alone; choose these too")
-            chosen = form.get("time", "").strip() if start == "time" else _word(start)
-            operations.reset(reference, None if offsets is not None else chosen, offsets, snapshot=snapshot)
+            beginning = {"stay": None, "time": form.get("time", "").strip()}.get(start, start)
+            operations.reset(answer["reference"], beginning, snapshot=snapshot)
         except RefusedRequestError as error:
-            time = form.get("time", "")
-            values: dict[str, Any] = {"answer": answer, "start": start, "time": time, "problem": str(error)}
-            can = takes_snapshots(answer["sink"])
-            return renderer.page(request, visitor, "reset.html", 422, **values, snapshot=snapshot, snapshots_can=can)
-        return redirect(f"{path_of(reference)}?done=reset")
-
-
-def _word(start: str) -> str | None:
-    """None, for the log to go on where it is, goes with a snapshot alone: the operations say so."""
-    return start if start in ("earliest", "latest") else None if start == "stay" else "earliest"
-
-
-def _offsets(partitions: list[dict[str, object]], form: Mapping[str, str]) -> dict[KafkaPartition, int]:
-    """The offsets of a form that has a field for each partition. Raises RefusedRequestError."""
-    offsets: dict[KafkaPartition, int] = {}
-    for row in partitions:
-        topic, partition = str(row["topic"]), int(str(row["partition"]))
-        text = form.get(f"offset.{topic}.{partition}", "").strip()
-        if not (text.isascii() and text.isdecimal() and len(text) < _LONGEST_OFFSET):
-            raise RefusedRequestError(f"offset of {topic}, partition {partition}: {text[:40]!r} is no number from 0 on")
-        offsets[topic, partition] = int(text)
-    return offsets
+            return page(request, visitor, answer, form, str(error))
+        return redirect(f"{path_of(answer['reference'])}?done=reset")
 
 
 def _cancel(app: FastAPI, site: Site, renderer: Renderer) -> None:

@@ -131,7 +131,7 @@ def test_no_form_to_the_page_is_an_error_of_the_server(
     paths = [route for route in routes_of(served.app, "/") if not route[1].endswith(SLOW) and "/v1/" not in route[1]]
     methods, path = data.draw(st.sampled_from([route for route in paths if not route[1].endswith(("logout", "login"))]))
     one = data.draw(st.just(["shop.orders", "w"]) | st.lists(TEXTS.filter(bool), min_size=2, max_size=2))
-    names = st.sampled_from([*NAMES, "offset.t.0", "time", "to", "key", "q"]) | TEXTS
+    names = st.sampled_from([*NAMES, "time", "to", "key", "q"]) | TEXTS
     form = {name.encode(errors="replace").decode(): value.encode(errors="replace").decode()
             for name, value in data.draw(st.dictionaries(names, TEXTS, max_size=6)).items()}  # fmt: skip
     browser.get("/subscriptions")

@@ -131,25 +131,14 @@ def test_what_is_not_there(served: Served, browser: NewBrowser) -> None:
 
 
 @pytest.mark.slow
-def test_a_reset_to_offsets(served: Served, browser: NewBrowser) -> None:
-    asked(served, "warehouse")
-    served.operations.reset("warehouse", "earliest", {("t", 0): 5, ("t", 1): 6})
-    operator = browser(Role.OPERATE)
-    assert 'value="5"' in operator.get("/subscriptions/shop.orders/warehouse/reset").text
-    wrong = {"start": "offsets", "offset.t.0": "7", "offset.t.1": "-1"}
-    answer = operator.post("/subscriptions/shop.orders/warehouse/reset", **wrong)
-    assert (answer.status_code, "partition 1: &#39;-1&#39; is no number" in answer.text) == (422, True)
-    operator.post("/subscriptions/shop.orders/warehouse/reset", **{**wrong, "offset.t.1": "8"})
-    partitions = served.operations.details("warehouse")["partitions"]
-    assert [row["next"] for row in partitions] == [7, 8]
-
-
-@pytest.mark.slow
 def test_a_reset_with_the_rows_of_the_tables(served: Served, browser: NewBrowser) -> None:
     asked(served, "warehouse")
     served.operations.reset("warehouse", "earliest", {("t", 0): 5})
     operator, one = browser(Role.OPERATE), "/subscriptions/shop.orders/warehouse"
     assert 'name="snapshot"' in operator.get(f"{one}/reset").text
+    for time in ("soon", ""):
+        answer = operator.post(f"{one}/reset", start="time", time=time)
+        assert (answer.status_code, f"start &#34;{time}&#34;: must be" in answer.text) == (422, True)
     answer = operator.post(f"{one}/reset", start="stay")
     assert (answer.status_code, "goes with the rows of the tables alone" in answer.text) == (422, True)
     operator.post(f"{one}/reset", start="stay", snapshot="on")
