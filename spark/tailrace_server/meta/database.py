@@ -113,11 +113,6 @@ class MetaDatabase(Closing):
         self._engine.dispose()
 
 
-def file_url(file: Path) -> str:
-    """The URL of a SQLite file."""
-    return f"sqlite:///{file}"
-
-
 def first(connection: sa.Connection, statement: sa.Executable) -> Any:
     """The first row of what a statement gives, as a mapping; None without any."""
     return connection.execute(statement).mappings().first()

@@ -10,12 +10,13 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hmac import compare_digest
-from typing import Any, Final, Protocol
+from typing import Final
 from urllib.parse import urlencode, urlsplit
 
 from tailrace_common.sections.server import OidcSettings
 from tailrace_schemas.errors import ServiceError
 from tailrace_server.meta.keys import Caller
+from tailrace_server.oidc.discovery import Discovery, Endpoints
 from tailrace_server.oidc.tokens import RefusedTokenError, Tokens
 
 FLOW_SECONDS: Final = 600
@@ -23,24 +24,6 @@ FLOW_SECONDS: Final = 600
 _AGAIN_SECONDS: Final = 10.0
 _LONGEST_CODE: Final = 4096
 _ERROR: Final = re.compile(r"[a-z_]{1,60}")
-
-
-class Addresses(Protocol):
-    """Where an issuer's endpoints are."""
-
-    @property
-    def authorization(self) -> str: ...
-
-    @property
-    def token(self) -> str: ...
-
-
-class Issuer(Protocol):
-    """What is asked of an issuer: `discovery.Discovery`. Both raise ServiceError."""
-
-    def endpoints(self) -> Addresses: ...
-
-    def redeem(self, address: str, form: Mapping[str, str]) -> Mapping[str, Any]: ...
 
 
 class RefusedSignInError(Exception):
@@ -68,7 +51,7 @@ class SignIn:
     def __init__(
         self,
         settings: OidcSettings,
-        issuer: Issuer,
+        issuer: Discovery,
         tokens: Tokens,
         clock: Callable[[], float],
         random: Callable[[], str] = lambda: secrets.token_urlsafe(32),
@@ -86,7 +69,7 @@ class SignIn:
         self._clock = clock
         self._random = random
         self._asking = threading.Lock()
-        self._known: tuple[float, Addresses] | None = None
+        self._known: tuple[float, Endpoints] | None = None
         self._failed: tuple[float, ServiceError] | None = None
 
     @property
@@ -153,7 +136,7 @@ class SignIn:
         except RefusedTokenError as error:
             raise RefusedSignInError(f"The issuer's answer does not count: {error}.", error.status) from None
 
-    def _endpoints(self) -> Addresses:
+    def _endpoints(self) -> Endpoints:
         """Asked for every `keys_seconds`; after a failure not again at once, as anybody may begin to sign in."""
         with self._asking:
             now = self._clock()

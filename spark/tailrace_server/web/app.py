@@ -20,7 +20,7 @@ from tailrace_server.api.access import PREFIX
 from tailrace_server.api.app import STATUS
 from tailrace_server.meta.keys import digest_of
 from tailrace_server.meta.sessions import Subject
-from tailrace_server.oidc.sign_in import FLOW_SECONDS, Flow, RefusedSignInError
+from tailrace_server.oidc.sign_in import FLOW_SECONDS, Flow, RefusedSignInError, SignIn
 from tailrace_server.web import editing, letters, reading
 from tailrace_server.web.access import COOKIE, SignInError, Site, Visitor, form_of, require_token
 from tailrace_server.web.rendering import STATIC, Renderer, local_path, redirect
@@ -58,7 +58,7 @@ def pages(site: Site) -> FastAPI:
     renderer = Renderer(site)
     app.mount("/static", StaticFiles(directory=STATIC))
     _signing(app, site, renderer)
-    routes(app, site, renderer)
+    _signing_by_issuer(app, site, renderer)
     editing.routes(app, site, renderer)  # before those with a name in the address
     reading.routes(app, site, renderer)
     reading.changing_routes(app, site, renderer)
@@ -188,14 +188,14 @@ def _split(url: str) -> SplitResult:
         return urlsplit("")
 
 
-def routes(app: FastAPI, site: Site, renderer: Renderer) -> None:
+def _signing_by_issuer(app: FastAPI, site: Site, renderer: Renderer) -> None:
     """Nobody is signed in by a request of another site: its answer must fit the attempt that the browser keeps."""
+    if (sign_in := site.doors.sign_in) is None:
+        return
 
     @app.get("/login/oidc")
     def begin(request: Request, to: str = "") -> Response:
-        if site.doors.sign_in is None:
-            raise HTTPException(404, "nobody signs in by an issuer here (server.oidc.client_id)")
-        address, flow = site.doors.sign_in.begin(local_path(to))
+        address, flow = sign_in.begin(local_path(to))
         answer = redirect(address)
         # Lax: the issuer's page leads back here. The session's own cookie is Strict, and not sent then.
         answer.set_cookie(
@@ -211,19 +211,17 @@ def routes(app: FastAPI, site: Site, renderer: Renderer) -> None:
 
     @app.get(CALLBACK)
     def finish(request: Request) -> Response:
-        if site.doors.sign_in is None:
-            raise HTTPException(404, "nobody signs in by an issuer here (server.oidc.client_id)")
         site.doors.admit_stranger(request)
-        answer = _finished(request, site, renderer)
+        answer = _finished(request, site, sign_in, renderer)
         answer.delete_cookie(FLOW_COOKIE, path=_PATH, httponly=True, samesite="lax")
         return answer
 
 
-def _finished(request: Request, site: Site, renderer: Renderer) -> Response:
-    sign_in, flow = site.doors.sign_in, _flow(request.cookies.get(FLOW_COOKIE, ""))
+def _finished(request: Request, site: Site, sign_in: SignIn, renderer: Renderer) -> Response:
+    flow = _flow(request.cookies.get(FLOW_COOKIE, ""))
     target = "/subscriptions" if flow is None else flow.to
     try:
-        if flow is None or sign_in is None:
+        if flow is None:
             raise RefusedSignInError("This browser has not begun to sign in here, or forgot it. Sign in again.")
         caller = sign_in.finish(flow, dict(request.query_params))
     except RefusedSignInError as error:

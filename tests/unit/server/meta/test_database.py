@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace_server.meta.database import MetaDatabase, file_url
+from tailrace_server.meta.database import MetaDatabase
 from tailrace_server.meta.leases import Leases
 from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_server.model.delivery import PartitionProgress
@@ -34,7 +34,7 @@ def clock() -> Iterator[ManualClock]:
 def url(clock: ManualClock, tmp_path: Path) -> str:
     """A SQLite file's, with that clock."""
     del clock
-    return file_url(tmp_path / "meta.db")
+    return f"sqlite:///{tmp_path / 'meta.db'}"
 
 
 @pytest.fixture(autouse=True)

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from tailrace_schemas.errors import ServiceError
-from tailrace_server.meta.database import MetaDatabase, file_url
+from tailrace_server.meta.database import MetaDatabase
 
 
 def test_a_new_file_is_its_users_alone(tmp_path: Path) -> None:
-    with MetaDatabase(file_url(tmp_path / "meta.db")) as database:
+    with MetaDatabase(f"sqlite:///{tmp_path / 'meta.db'}") as database:
         database.prepare()
         database.ping()
         assert {file.stat().st_mode & 0o777 for file in tmp_path.iterdir()} == {0o600}
@@ -19,7 +19,7 @@ def test_a_new_file_is_its_users_alone(tmp_path: Path) -> None:
 
 def test_one_that_cannot_be_made_is_said_in_our_words(tmp_path: Path) -> None:
     with (
-        MetaDatabase(file_url(tmp_path / "missing" / "meta.db")) as database,
+        MetaDatabase(f"sqlite:///{tmp_path / 'missing' / 'meta.db'}") as database,
         pytest.raises(ServiceError, match="meta"),
     ):
         database.prepare()
