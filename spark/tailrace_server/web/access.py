@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hmac import compare_digest
-from typing import Final
+from typing import Annotated, Final
 from urllib.parse import parse_qsl
 
-from fastapi import HTTPException, Request
+from fastapi import Depends, HTTPException, Request
 
 from tailrace_common.settings import Settings
 from tailrace_server.api.access import ANYBODY, Access, OperationsFor, host_of
@@ -90,6 +90,10 @@ async def form_of(request: Request) -> dict[str, str]:
         return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS))
     except ValueError:
         raise HTTPException(400, "the form cannot be read") from None
+
+
+Form = Annotated[dict[str, str], Depends(form_of)]
+"""The fields of a form, as a route takes them."""
 
 
 def require_token(visitor: Visitor, form: Mapping[str, str]) -> None:

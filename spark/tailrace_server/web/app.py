@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final
+from typing import Any, Final
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
-from fastapi import Depends, FastAPI, HTTPException, Request
+from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import JSONResponse, Response
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException as StarletteHTTPException
@@ -22,10 +22,9 @@ from tailrace_server.meta.keys import digest_of
 from tailrace_server.meta.sessions import Subject
 from tailrace_server.oidc.sign_in import FLOW_SECONDS, Flow, RefusedSignInError, SignIn
 from tailrace_server.web import editing, letters, reading
-from tailrace_server.web.access import COOKIE, SignInError, Site, Visitor, form_of, require_token
+from tailrace_server.web.access import COOKIE, Form, SignInError, Site, Visitor, require_token
 from tailrace_server.web.rendering import STATIC, Renderer, local_path, redirect
 
-Form = Annotated[dict[str, str], Depends(form_of)]
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'none'"

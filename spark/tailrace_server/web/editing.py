@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-from fastapi import Depends, FastAPI, Request
+from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 
 from tailrace_common.cli.checks import Check
@@ -19,7 +19,7 @@ from tailrace_server.operations.answers import Answer
 from tailrace_server.operations.asking import STREAM_NAMES, Asked, checked, takes_snapshots, targets, typed
 from tailrace_server.operations.checks import examined, published_tables
 from tailrace_server.operations.operations import Alteration
-from tailrace_server.web.access import Site, Visitor, form_of
+from tailrace_server.web.access import Form, Site, Visitor
 from tailrace_server.web.reading import ONE, operator
 from tailrace_server.web.rendering import Renderer, path_of, redirect
 
@@ -28,7 +28,6 @@ _FAULT_FIELDS: Final = (
     ("stream.where", "where"), ("stream.columns", "columns"), ("stream: ", "columns"), ("stream.", "stream"),
     ("options.", "options"), ("sink.", "options"),
 )  # fmt: skip
-Form = Annotated[dict[str, str], Depends(form_of)]
 
 
 class FieldError(Exception):
@@ -89,43 +88,38 @@ class Draft:
     checks: Sequence[Check] = ()
 
 
-class Forms:
-    """Shows drafts."""
+Page = Callable[[Request, Visitor, Draft], Response]
+"""The form of a draft. One with faults was refused."""
 
-    def __init__(self, site: Site, renderer: Renderer) -> None:
-        self._targets = targets(site.settings)
-        self._renderer = renderer
 
-    def page(self, request: Request, visitor: Visitor, draft: Draft) -> Response:
-        """The form. One with faults was refused."""
-        kinds = set(self._targets.values()) if draft.answer is None else {draft.answer["sink"]}
-        fitting = {name: kind for name, kind in self._targets.items() if kind in kinds}
+def routes(app: FastAPI, site: Site, renderer: Renderer) -> None:
+    """Add them."""
+    kind_by_target = targets(site.settings)
+
+    def page(request: Request, visitor: Visitor, draft: Draft) -> Response:
+        kinds = set(kind_by_target.values()) if draft.answer is None else {draft.answer["sink"]}
         option_names = {kind: sorted(SINK_TYPES[kind].by_subscription) for kind in sorted(kinds)}
         values: dict[str, Any] = {
             "draft": draft,
             "answer": draft.answer,
-            "targets": fitting,
+            "targets": {name: kind for name, kind in kind_by_target.items() if kind in kinds},
             "option_names": "; ".join(f"{kind}: {', '.join(names)}" for kind, names in option_names.items() if names)
             or "none",
             "stream_names": [name for name in STREAM_NAMES if name != SNAPSHOT],
             "snapshots_can": any(map(takes_snapshots, kinds)),
         }
-        return self._renderer.page(request, visitor, "form.html", 422 if draft.faults else 200, **values)
+        return renderer.page(request, visitor, "form.html", 422 if draft.faults else 200, **values)
+
+    _new(app, site, page)
+    _alter(app, site, page)
 
 
-def routes(app: FastAPI, site: Site, renderer: Renderer) -> None:
-    """Add them."""
-    forms = Forms(site, renderer)
-    _new(app, site, forms)
-    _alter(app, site, forms)
-
-
-def _new(app: FastAPI, site: Site, forms: Forms) -> None:
+def _new(app: FastAPI, site: Site, page: Page) -> None:
     @app.get("/subscriptions/new")
     def new(request: Request) -> Response:
         visitor, _ = operator(site, request)
         form = {"start": "earliest", "snapshot": site.settings.server.snapshot}
-        return forms.page(request, visitor, Draft(form=form))
+        return page(request, visitor, Draft(form=form))
 
     tables = Shared(lambda: published_tables(site.settings))
 
@@ -144,10 +138,10 @@ def _new(app: FastAPI, site: Site, forms: Forms) -> None:
             request_asked = asked_of(form, site)
             checks = _checks(site, request_asked, form)
             if checks:
-                return forms.page(request, visitor, Draft(form=form, checks=checks))
+                return page(request, visitor, Draft(form=form, checks=checks))
             answer, is_new = operations.subscribe(request_asked, check=False)
         except _REFUSED as error:
-            return forms.page(request, visitor, Draft(form=form, faults=faults_of(error)))
+            return page(request, visitor, Draft(form=form, faults=faults_of(error)))
         return redirect(f"{path_of(answer['reference'])}?done={'subscribed' if is_new else 'existed'}")
 
 
@@ -177,12 +171,12 @@ def _checks(site: Site, spec: Asked, form: Mapping[str, str]) -> Sequence[Check]
     return checks if form.get("check") or not all(check.ok for check in checks) else ()
 
 
-def _alter(app: FastAPI, site: Site, forms: Forms) -> None:
+def _alter(app: FastAPI, site: Site, page: Page) -> None:
     @app.get(f"{ONE}/alter")
     def ask(request: Request, table: str, name: str) -> Response:
         visitor, operations = operator(site, request)
         answer = operations.details(f"{table}/{name}")
-        return forms.page(request, visitor, Draft(form=form_values(answer), answer=answer))
+        return page(request, visitor, Draft(form=form_values(answer), answer=answer))
 
     @app.post(f"{ONE}/alter")
     def alter(request: Request, table: str, name: str, form: Form) -> Response:
@@ -192,10 +186,10 @@ def _alter(app: FastAPI, site: Site, forms: Forms) -> None:
             alteration = alteration_of(answer, form)
             checks = _checks(site, alteration.of(site.subscriptions.get(answer["id"])), form)
             if checks:
-                return forms.page(request, visitor, Draft(form=form, answer=answer, checks=checks))
+                return page(request, visitor, Draft(form=form, answer=answer, checks=checks))
             operations.alter(answer["reference"], alteration, check=False)
         except _REFUSED as error:
-            return forms.page(request, visitor, Draft(form=form, answer=answer, faults=faults_of(error)))
+            return page(request, visitor, Draft(form=form, answer=answer, faults=faults_of(error)))
         return redirect(f"{path_of(answer['reference'])}?done=altered")
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-from fastapi import Depends, FastAPI, Request
+from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
 from tailrace_common.secrets import redact
@@ -13,14 +13,13 @@ from tailrace_common.settings import Settings
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_server.operations.answers import Answer
-from tailrace_server.web.access import Site, form_of
+from tailrace_server.web.access import Form, Site
 from tailrace_server.web.reading import ONE, operator
 from tailrace_server.web.rendering import Renderer, path_of, redirect
 from tailrace_server.worker.settings import stream_settings
 from tailrace_spark.batch.delivery import DeadLetter
 from tailrace_spark.job.replay import ReplayCounts, all_letters, box_of, replay_sink
 
-Form = Annotated[dict[str, str], Depends(form_of)]
 MOST: Final = 200
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
-from fastapi import Depends, FastAPI, Query, Request
+from fastapi import FastAPI, Query, Request
 from fastapi.responses import Response
 
 from tailrace_server.meta.keys import Role
@@ -13,13 +13,12 @@ from tailrace_server.model.subscription import RefusedRequestError
 from tailrace_server.operations.answers import Answer
 from tailrace_server.operations.asking import takes_snapshots
 from tailrace_server.operations.operations import Operations
-from tailrace_server.web.access import Site, Visitor, form_of, require_token
+from tailrace_server.web.access import Form, Site, Visitor, require_token
 from tailrace_server.web.rendering import Renderer, path_of, redirect
 from tailrace_server.web.views import View, counts, matching, setting_lines
 
 ONE: Final = "/subscriptions/{table}/{name}"
 _AUDIT_ROWS: Final = 200
-Form = Annotated[dict[str, str], Depends(form_of)]
 
 
 def routes(app: FastAPI, site: Site, renderer: Renderer) -> None:
