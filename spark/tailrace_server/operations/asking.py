@@ -13,7 +13,6 @@ from typing import Annotated, Any, ClassVar, Final
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from tailrace_common.properties.passthrough import Properties
-from tailrace_common.sections.stream import StreamSettings
 from tailrace_common.settings import Settings, SinkSettings, settings_from
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.topics import KafkaPartition
@@ -89,7 +88,7 @@ def checked(spec: Asked, base: Settings) -> Request:
     shape = Shape(where=spec.where, columns=dict(spec.columns), stream=dict(spec.stream))
     sink = Sink(type=target_of(base, spec.target).type, target=spec.target, options=dict(spec.options))
     try:
-        section_of(base, table, name, sink, shape)
+        own_settings(base, table, name, sink, shape)
     except SettingsError as error:
         raise RefusedRequestError(str(error)) from None
     _require_fit(name, sink.type, shape)
@@ -224,10 +223,8 @@ def target_of(base: Settings, name: str) -> SinkSettings:
     )
 
 
-def section_of(
-    base: Settings, table: TableName, name: str, sink: Sink, shape: Shape
-) -> tuple[SinkSettings, StreamSettings]:
-    """The sections [sink.NAME] and [stream] of a subscription.
+def own_settings(base: Settings, table: TableName, name: str, sink: Sink, shape: Shape) -> Settings:
+    """The settings of the server with a subscription's own [stream], and its own [sink.NAME] alone.
 
     Raises SettingsError with a line for each fault: its name, what it must be, and the nearest name that there is.
     """
@@ -247,7 +244,8 @@ def section_of(
     stream["columns"] = {f"{table}.{column}": treatment for column, treatment in shape.columns.items()}
     section = {"type": target.type, **_revealed(target), **sink.options}
     checked = settings_from({"sink": {name: section}, "stream": stream}, f"subscription {name}")
-    return checked.sink[name].for_subscription(name), checked.stream
+    sections = {"sink": {name: checked.sink[name].for_subscription(name)}, "stream": checked.stream}
+    return base.model_copy(update=sections)
 
 
 def _require_known(name: str, section: str, options: Collection[str], names: Collection[str]) -> None:

@@ -11,13 +11,13 @@ from functools import partial
 from typing import Final
 
 from tailrace_common.cli.checks import Check
-from tailrace_common.settings import Settings
+from tailrace_common.settings import Settings, SinkSettings
 from tailrace_common.topics import SchemaReader
 from tailrace_schemas.errors import SettingsError, TailraceError
 from tailrace_schemas.masks import Masks
 from tailrace_schemas.table import Table
 from tailrace_server.model.subscription import Request
-from tailrace_server.operations.asking import section_of
+from tailrace_server.operations.asking import own_settings
 from tailrace_server.operations.operations import IN_PART, SOURCE
 from tailrace_spark.cli.check import check_sink
 from tailrace_spark.merge.condition import RowFilters, predicate_of
@@ -33,6 +33,7 @@ _SINK_SECONDS: Final = 15.0
 
 def examined(settings: Settings, request: Request) -> list[Check]:
     """What was looked at. It raises nothing: a worker may reach what this server does not."""
+    settings = own_settings(settings, request.table, request.name, request.sink, request.shape)
     return [*_source(settings, request), within(lambda: _sink(settings, request), _SINK_SECONDS)]
 
 
@@ -46,9 +47,9 @@ def _source(settings: Settings, request: Request) -> Iterator[Check]:
         yield tables_known(request, tables)
     matches = matching(request, tables)
     yield from columns_checked(request, matches)
-    able = _capabilities(settings, request)
-    yield from shapes_checked(request, matches, settings, written=able.logs_changes, rows=able.filtering is not None)
-    yield from routes_checked(request, matches, settings)
+    able, masks = _capabilities(settings, request.name), masks_of(settings.stream)
+    yield from shapes_checked(request, matches, masks, written=able.logs_changes, rows=able.filtering is not None)
+    yield from routes_checked(request.name, matches, settings.sink[request.name], masks)
 
 
 def published_tables(settings: Settings) -> list[str]:
@@ -91,14 +92,12 @@ def columns_checked(request: Request, matches: Sequence[Table]) -> Iterator[Chec
 
 
 def shapes_checked(
-    request: Request, matches: Sequence[Table], settings: Settings, *, written: bool, rows: bool = False
+    request: Request, matches: Sequence[Table], masks: Masks | None, *, written: bool, rows: bool = False
 ) -> Iterator[Check]:
     """Whether filter and masks fit. Of a pattern those tables that do not fit are left out, unless none fits.
 
     `written`: the sink keeps a log of changes; `rows`: it can be asked for rows by columns outside the key.
     """
-    _, stream = section_of(settings, request.table, request.name, request.sink, request.shape)
-    masks = masks_of(stream)
     if request.shape.where is not None:
         try:
             row_filters, conditions = split_conditions({str(request.table): request.shape.where}, WHERE)
@@ -118,14 +117,11 @@ def _require_rows(filters: RowFilters, masks: Masks | None, table: Table) -> Non
     predicate_of(filters, table if masks is None else masks.table(table))
 
 
-def routes_checked(request: Request, matches: Sequence[Table], settings: Settings) -> Iterator[Check]:
+def routes_checked(name: str, matches: Sequence[Table], section: SinkSettings, masks: Masks | None) -> Iterator[Check]:
     """Whether the columns by which the sink's names are filled in are in the tables' partition keys."""
-    section, stream = section_of(settings, request.table, request.name, request.sink, request.shape)
-    masks = masks_of(stream)
     for setting, columns in section.routed_by.items():
         if columns:
-            name = f"sink.{request.name}.{setting}"
-            yield from _fit(name, matches, partial(_require_route, setting, columns, masks))
+            yield from _fit(f"sink.{name}.{setting}", matches, partial(_require_route, setting, columns, masks))
 
 
 def _require_route(setting: str, columns: Sequence[str], masks: Masks | None, table: Table) -> None:
@@ -148,21 +144,18 @@ def _fit(setting: str, matches: Sequence[Table], require: Callable[[Table], None
         yield Check(setting + IN_PART, True, f"{', '.join(sorted(refusals))} will be left out: {words}", "")
 
 
-def _capabilities(settings: Settings, request: Request) -> Capabilities:
+def _capabilities(settings: Settings, name: str) -> Capabilities:
     """What the sink can do; it is not connected to."""
-    section, _ = section_of(settings, request.table, request.name, request.sink, request.shape)
     try:
-        with closing(sink_of(settings.model_copy(update={"sink": {request.name: section}}), request.name)) as sink:
+        with closing(sink_of(settings, name)) as sink:
             return sink.capabilities
     except TailraceError:
         return Capabilities()  # the sink's own check says what is wrong with it
 
 
 def _sink(settings: Settings, request: Request) -> Check:
-    section, stream = section_of(settings, request.table, request.name, request.sink, request.shape)
-    chosen = settings.model_copy(update={"sink": {request.name: section}, "stream": stream})
     try:
-        return check_sink(request.name, section, chosen)
+        return check_sink(request.name, settings.sink[request.name], settings)
     except TailraceError as error:
         return Check(f"sink {request.name}", False, str(error), "")
 

@@ -12,7 +12,7 @@ from tailrace_common.settings import Settings
 from tailrace_schemas.errors import DataLossError
 from tailrace_schemas.topics import MAX_NAME, KafkaPartition, topic_component
 from tailrace_server.model.subscription import EARLIEST, Subscription, TableName, Topics
-from tailrace_server.operations.asking import section_of
+from tailrace_server.operations.asking import own_settings
 from tailrace_spark.batch.delivery import by_topic
 
 _SUFFIX: Final = r"\.-[0-9a-f]{6}"
@@ -26,9 +26,9 @@ def stream_settings(base: Settings, subscription: Subscription, checkpoint: str)
     Raises SettingsError where they no longer fit this version.
     """
     name = subscription.sink_name
-    section, stream = section_of(base, subscription.table, name, subscription.sink, subscription.shape)
-    chosen = {"topics": topics_pattern(subscription), "checkpoint": checkpoint, "sink": name}
-    return base.model_copy(update={"sink": {name: section}, "stream": stream.model_copy(update=chosen)})
+    settings = own_settings(base, subscription.table, name, subscription.sink, subscription.shape)
+    chosen = {"topics": topics_pattern(subscription), "checkpoint": checkpoint}
+    return settings.model_copy(update={"stream": settings.stream.model_copy(update=chosen)})
 
 
 def topics_pattern(subscription: Subscription) -> str:

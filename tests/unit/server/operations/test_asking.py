@@ -10,7 +10,7 @@ from tailrace_common.sections.sink import SinkSettings
 from tailrace_common.settings.sinks import SINK_TYPES
 from tailrace_schemas.errors import SettingsError
 from tailrace_server.model.subscription import RefusedRequestError, Shape, Sink, TableName
-from tailrace_server.operations.asking import Asked, checked, section_of, targets
+from tailrace_server.operations.asking import Asked, checked, own_settings, targets
 from tests.unit.server.requests import SECRET, TARGETS, settings
 
 TABLE = TableName.parse("tailrace", "shop.orders")
@@ -95,20 +95,20 @@ def test_a_request_has_no_secrets() -> None:
     request = checked(asked(), settings())
     assert request.sink == DWH
     assert SECRET not in repr(request)
-    section, _ = section_of(settings(), TABLE, "w", request.sink, request.shape)
+    section = own_settings(settings(), TABLE, "w", request.sink, request.shape).sink["w"]
     assert SECRET in str(section.model_dump()["url"].get_secret_value())
 
 
 def test_a_target_that_is_of_another_type_by_now_is_said() -> None:
     others = settings({**TARGETS, "dwh": {"type": "http", "url": "http://h/"}})
     with pytest.raises(SettingsError, match=r"\[sink.dwh\] is of type http by now, .*: cancel the subscription"):
-        section_of(others, TABLE, "w", DWH, Shape())
+        own_settings(others, TABLE, "w", DWH, Shape())
 
 
 def test_each_has_a_directory_of_its_own_below_a_target_of_files() -> None:
     base = settings({"files": {"type": "files", "path": "/changes/"}})
-    section, _ = section_of(base, TABLE, "w-7", Sink(type="files", target="files"), Shape())
-    assert section.location == "/changes/w-7"
+    own = own_settings(base, TABLE, "w-7", Sink(type="files", target="files"), Shape())
+    assert {name: section.location for name, section in own.sink.items()} == {"w-7": "/changes/w-7"}
 
 
 def test_what_prints_is_no_target() -> None:
@@ -124,9 +124,9 @@ def test_hashed_columns_take_the_servers_key() -> None:
 def test_a_servers_own_stream_settings_hold_but_for_snapshots() -> None:
     """Those are for `tailrace stream`; server.snapshot is for subscriptions, once when they are made."""
     base = settings(stream={"snapshot": "initial", "trigger_seconds": 7})
-    _, stream = section_of(base, TABLE, "w", DWH, Shape(stream={"execution": "driver"}))
+    stream = own_settings(base, TABLE, "w", DWH, Shape(stream={"execution": "driver"})).stream
     assert (stream.snapshot, stream.trigger_seconds, stream.execution) == ("never", 7, "driver")
-    _, stream = section_of(base, TABLE, "w", DWH, Shape(stream={"snapshot": "only"}))
+    stream = own_settings(base, TABLE, "w", DWH, Shape(stream={"snapshot": "only"})).stream
     assert stream.snapshot == "only"
     with pytest.raises(RefusedRequestError, match=r"stream\.snapshot"):
         checked(asked(stream={"snapshot": "first"}), base)

@@ -15,7 +15,7 @@ from tailrace_common.kafka import client
 from tailrace_common.settings import Settings
 from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_server.model.subscription import RefusedRequestError, Request, Shape
-from tailrace_server.operations.asking import Asked
+from tailrace_server.operations.asking import Asked, own_settings
 from tailrace_server.operations.checks import (
     columns_checked,
     examined,
@@ -26,6 +26,7 @@ from tailrace_server.operations.checks import (
     within,
 )
 from tailrace_server.operations.operations import Alteration, DirectOperations
+from tailrace_spark.shaping import masks_of
 from tests.unit.server import requests
 from tests.unit.tables import table
 
@@ -60,8 +61,13 @@ def test_treated_columns_exist() -> None:
     assert list(columns_checked(request, [])) == []  # of tables that nobody knows yet nothing is known
 
 
-def checks(request: Request, *tables: Any) -> list[Check]:
-    return list(shapes_checked(request, matching(request, tables), requests.settings(), written=False))
+def own(request: Request, base: Settings | None = None) -> Settings:
+    return own_settings(base or requests.settings(), request.table, request.name, request.sink, request.shape)
+
+
+def checks(request: Request, *tables: Any, rows: bool = False) -> list[Check]:
+    masks = masks_of(own(request).stream)
+    return list(shapes_checked(request, matching(request, tables), masks, written=False, rows=rows))
 
 
 @pytest.mark.promise("subscription.checked")
@@ -143,8 +149,9 @@ def test_a_route_names_columns_of_the_partition_key() -> None:
 
     def routed(url: str, *tables: Any, **shape: Any) -> list[tuple[str, bool, str]]:
         request = requests.request(table="shop.*", shape=Shape(**shape), sink={"type": "http", "target": "hook"})
-        settings = requests.settings({"hook": {"type": "http", "url": url}})
-        return [(one.name, one.ok, one.detail) for one in routes_checked(request, tables, settings)]
+        settings = own(request, requests.settings({"hook": {"type": "http", "url": url}}))
+        routes = routes_checked(request.name, tables, settings.sink[request.name], masks_of(settings.stream))
+        return [(check.name, check.ok, check.detail) for check in routes]
 
     assert routed("https://h/{table}/{key.id}", ORDERS, ITEMS) == []
     [(name, ok, words)] = routed("https://h/{key.day}", ORDERS)
@@ -161,9 +168,7 @@ def test_a_route_names_columns_of_the_partition_key() -> None:
 @pytest.mark.promise("subscription.checked")
 def test_a_filter_of_rows_is_checked_against_table_and_sink() -> None:
     def asked(where: str, *tables: Any, rows: bool = True) -> list[tuple[str, bool, str]]:
-        request = shaped(where)
-        found = shapes_checked(request, matching(request, tables), requests.settings(), written=False, rows=rows)
-        return [(one.name, one.ok, one.detail) for one in found]
+        return [(check.name, check.ok, check.detail) for check in checks(shaped(where), *tables, rows=rows)]
 
     assert asked("row.price > 5 AND id = 1", ITEMS) == []
     [(name, ok, words)] = asked("row.price > 5", ITEMS, rows=False)
