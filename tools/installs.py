@@ -7,6 +7,7 @@ is run without an installation, by pipx and by uv. The last line says how many w
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -93,7 +94,8 @@ def interpreter(version: str) -> str | None:
 
 def _outcome(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     """Run a command away from the sources, which would be imported instead of what is installed."""
-    return subprocess.run(command, capture_output=True, text=True, cwd=tempfile.gettempdir())  # noqa: S603
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return subprocess.run(command, capture_output=True, text=True, cwd=tempfile.gettempdir(), env=environment)  # noqa: S603
 
 
 def _environment(wheel: Path, installation: Installation, programs: Mapping[str, str], home: Path) -> list[list[str]]:

@@ -5,9 +5,8 @@ Needs what the extra `registry` brings, so that nobody imports it who names no r
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from typing import Any, Final, Literal, assert_never
+from typing import Any, Final
 
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
@@ -17,31 +16,11 @@ from tailrace_common.secrets import redact
 from tailrace_common.unreachable import unreachable
 from tailrace_schemas.errors import SchemaRefusedError, ServiceError, SettingsError
 
-Subjects = Literal["TopicName", "RecordName", "TopicRecordName"]
-Part = Literal["value", "key"]
 # Who asks retries by itself, and while the client waits, a transaction may be open: less than its time-out.
 _DEFAULTS: Final[Mapping[str, Scalar]] = {"timeout": 5, "max.retries": 0}
 _CONFLICT: Final = 409
 _NOT_FOUND: Final = 404
 _UNPROCESSABLE: Final = 422
-
-
-def subject_of(subjects: Subjects, topic: str, part: Part, schema: str) -> str:
-    """The subject of a record schema (JSON) in a topic's values or keys."""
-    match subjects:
-        case "TopicName":
-            return f"{topic}-{part}"
-        case "RecordName":
-            return _record_name(schema)
-        case "TopicRecordName":
-            return f"{topic}-{_record_name(schema)}"
-        case other:
-            assert_never(other)
-
-
-def _record_name(schema: str) -> str:
-    record = json.loads(schema)
-    return f"{record['namespace']}.{record['name']}"
 
 
 class RegistryRefusedError(ServiceError):

@@ -28,7 +28,7 @@ from tailrace_schemas.table import Table
 from tailrace_schemas.topics import Internal, internal_topic
 
 if TYPE_CHECKING:
-    from tailrace.publish.destinations import RegistryStore
+    from tailrace.publish.registry import RegistryStore
 
 INTERNAL_TOPICS: Final = (
     Internal.OFFSETS,
@@ -106,7 +106,7 @@ def schema_store(settings: SchemaSettings, announced: Mapping[bytes, SchemaEntry
 def registry_store(settings: SchemaSettings, announced: Mapping[bytes, SchemaEntry]) -> RegistryStore:
     """The registry that the settings name. Raises SettingsError."""
     try:
-        from tailrace.publish.destinations import RegistryStore
+        from tailrace.publish.registry import RegistryStore
     except ImportError as cause:
         raise SettingsError(f"schemas.store needs {cause.name}: pip install 'tailrace[registry]'") from None
     return RegistryStore(settings.registry.reveal(), settings.subjects, settings.register_schemas, announced)

@@ -12,12 +12,12 @@ from fnmatch import fnmatchcase
 from typing import Final
 from uuid import uuid4
 
-from tailrace_common.kafka.schema_registry import subject_of
 from tailrace_common.kafka.topics import TopicMaker
 from tailrace_common.kafka.transactions import MARK
 from tailrace_common.settings import Settings
 from tailrace_common.topics import SchemaReader
 from tailrace_schemas.avro import Encoder, SchemaEntry, SchemaIds, own_ids, schema_records
+from tailrace_schemas.avro.subjects import subject_of
 from tailrace_schemas.errors import FencedError, ServiceError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_to_json

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace_common.kafka.schema_registry import Subjects, subject_of
 from tailrace_schemas.avro import Encoder, SchemaEntry, decode, entry_from_record, schema_records
 from tailrace_schemas.avro.frames import body_at, frame, message_schema_id, reframed
 from tailrace_schemas.avro.registry import SchemaIds
+from tailrace_schemas.avro.subjects import Subjects, subject_of
 from tailrace_schemas.errors import CorruptError, TruncatedError
 from tests.unit.spark.cassandra import Log
 from tests.unit.tables import table

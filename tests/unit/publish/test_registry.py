@@ -8,7 +8,7 @@ import pytest
 
 from tailrace.errors import HeldError
 from tailrace.local.ports import free_port
-from tailrace.publish.destinations import RegistryStore
+from tailrace.publish.registry import RegistryStore
 from tailrace_schemas.avro import Encoder, SchemaIds, entry_from_record, schema_records
 from tailrace_schemas.errors import SettingsError
 from tests.unit.tables import table
