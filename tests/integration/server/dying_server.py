@@ -121,7 +121,7 @@ def step_of(text: str) -> tuple[Step, int]:
     return Step(step), int(number)
 
 
-def taken(step: Step) -> bool:
+def taken(step: StrEnum) -> bool:
     """Whether this is the next step, and no other process takes it."""
     with suppress(FileNotFoundError):
         if step_of(NEXT.read_text())[0] is step:
