@@ -29,6 +29,7 @@ from tests.integration.server.servers import ServerProcess, Site
 from tests.integration.targets import TARGETS, Merged, Target
 from tests.integration.ways import Ground, Way
 from tests.oracle.comparison import Downstream
+from tests.support.waiting import until
 
 _BEFORE: Final[Mapping[Step, Step]] = {Step.SAVING: Step.COMMITTED, Step.SAVED: Step.COMMITTED}
 """A worker saves without a batch too: these are of one that is in the sink."""
@@ -43,6 +44,7 @@ _IN_SINK: Final[Mapping[str, tuple[Step, ...]]] = {
 }
 """The steps between a sink's plan and its commit, by its type; of images, which a sink may have, they are others."""
 _KEYS: Final = 8  # of a round: no other one writes them, so that nobody mends what was overwritten
+_EQUAL_SECONDS: Final = 120  # of workers that run
 _GAVE_UP: Final = re.compile(r"is not this worker's any more|this worker's lease has ended")
 _WROTE: Final = re.compile(r"batch \d+: \d+ records")
 _HELD_UP: Final = re.compile(r"what runs goes on until its lease ends|waits for the sink|: deferred \d+ changes")
@@ -151,7 +153,7 @@ class Trial:
         self._end(asleep)
 
     def stop_claiming(self, step: Step) -> None:
-        """A round: the other one is stopped at a step of its claim, and that one is its successor which it follows."""
+        """A round: the other one takes over and is stopped at a step of its claim, and the former owner succeeds it."""
         self._workers.order(Step.COMMITTED)
         self._publish(self._source.earlier(self._round))
         former = self._workers.stopped()
@@ -175,7 +177,7 @@ class Trial:
 
         self._continue(asleep)
         self._publish(self._source.behind(self._round))
-        heir.until(self.is_equal, SECONDS)
+        until(self.is_equal, "an equal target", _EQUAL_SECONDS, state=self._difference)
         self._round += 1
 
     def _continue(self, asleep: ServerProcess) -> None:
@@ -202,6 +204,10 @@ class Trial:
         if not self._target.arrived(self._published):
             return False
         return sorted(self._target.rows(ITEMS), key=repr) == sorted(self._source.rows(), key=repr)
+
+    def _difference(self) -> str:
+        stored, source = ({*map(repr, rows)} for rows in (self._target.rows(ITEMS), self._source.rows()))
+        return f"only in the source: {sorted(source - stored)}\nonly in the target: {sorted(stored - source)}"
 
     def _publish(self, changes: list[Change]) -> None:
         self._feed.publish(changes)

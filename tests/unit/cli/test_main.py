@@ -133,6 +133,7 @@ FURTHER = {
     ("offsets", "adopt"): ("--new-log",),
     ("dump",): ("/dev/null",),
     ("replay",): ("/",),
+    ("sql",): ("SHOW SUBSCRIPTIONS",),
 }
 
 
