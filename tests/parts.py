@@ -91,7 +91,8 @@ def may_have(path: Path, part: str) -> bool:
 def parts() -> list[Part]:
     """All of them, in the order in which they run."""
     pytest_parts = [
-        Part(name, (*_PYTEST, *(_SHARED if name in _WITHOUT_SERVICES else ()), "--part", name, *_PATIENT), {})
+        # As one word: `benchmarks` alone would be taken for the directory, before conftest.py knows of parts.
+        Part(name, (*_PYTEST, *(_SHARED if name in _WITHOUT_SERVICES else ()), f"--part={name}", *_PATIENT), {})
         for name in PATTERNS
     ]
     properties = (*_SHARED, "-m", "hypothesis and not integration and not long")

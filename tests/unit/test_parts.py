@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.parts import PATTERNS, SPINE, TESTS, UNIT, Part, Result, counts, may_have, part_of, run, table
+from tests.parts import PATTERNS, SPINE, TESTS, UNIT, Part, Result, counts, may_have, part_of, parts, run, table
 
 FILES = sorted(TESTS.rglob("test_*.py"))
 
@@ -34,9 +34,9 @@ def test_beyond_the_gate_a_test_is_in_the_part_of_its_file(file: str, part: str)
 
 
 def test_every_file_is_collected_for_its_part_and_no_part_is_empty() -> None:
-    parts = {file: part_of(file, in_gate=False, integration=False) for file in FILES}
-    assert all(may_have(file, part) for file, part in parts.items())
-    assert PATTERNS.keys() == set(parts.values())
+    part_by_file = {file: part_of(file, in_gate=False, integration=False) for file in FILES}
+    assert all(may_have(file, part) for file, part in part_by_file.items())
+    assert PATTERNS.keys() == set(part_by_file.values())
     assert any(may_have(file, SPINE) for file in FILES)
 
 
@@ -49,6 +49,12 @@ def test_closing_lines_and_judgements_are_counted() -> None:
         '{"breakage": "b", "test": "t", "outcome": "STILL GREEN", "seconds": 1}',
     ]
     assert counts(lines) == (605 + 753 + 1, 2 + 1 + 1)
+
+
+def test_no_part_is_taken_for_a_directory_of_tests() -> None:
+    """Pytest takes a word that is a path for one, before it knows of our options."""
+    words = [word for part in parts() for word in part.command[1:]]
+    assert not [word for word in words if (TESTS.parent / word).exists()]
 
 
 def test_a_part_that_fails_is_told_and_does_not_end_the_others(tmp_path: Path) -> None:
