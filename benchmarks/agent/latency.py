@@ -30,7 +30,7 @@ _INSERT: Final = (
 )
 # Found in Avro and in JSON alike.
 _MARK: Final = re.compile(rb"mark-(\d{8})-")
-_START_SECONDS: Final = 60.0
+_START_SECONDS: Final = 600.0
 _TAIL_SECONDS: Final = 20.0
 _REST_SECONDS: Final = 3.0
 

@@ -88,7 +88,7 @@ def test_a_tiny_run_prints_its_table(run: Run, environment: dict[str, str], tmp_
         env={**environment, "TMPDIR": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=900,
+        timeout=3600,
         check=False,
     )
     assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
