@@ -83,13 +83,13 @@ def replay(
     segments: Iterable[SegmentFiles],
     outlet: Outlet,
     bounds: Bounds,
-    outcome: Replayed,
+    replayed: Replayed,
     *,
     epoch: int = 1,
     keys: Keys = NO_KEYS,
     progress: Callable[[SegmentFiles, int], None] = lambda _files, _offset: None,
 ) -> None:
-    """Put out every mutation of the segments that the bounds allow, in order, and count them in `outcome`.
+    """Put out every mutation of the segments that the bounds allow, in order, and count them in `replayed`.
 
     Only what an index releases, where there is one. What no definition explains is left out, a damaged segment is
     read up to the damage; others go on. `progress` gets the logical offset reached in a segment. Raises
@@ -98,24 +98,24 @@ def replay(
     for files in segments:
         if files.log is None or not bounds.since[0] <= files.id <= bounds.until[0]:
             continue
-        outcome.segments += 1
+        replayed.segments += 1
         with closing(OpenSegment(files.log, files.id, epoch, keys=keys)) as segment:
-            for entry in _entries(segment, _released(files), outcome):
+            for entry in _entries(segment, _released(files), replayed):
                 position = (entry.position.segment, entry.position.offset)
                 if position > bounds.until:
                     break
                 progress(files, position[1])
                 if position > bounds.since:
-                    _put(entry, outlet, outcome)
+                    _put(entry, outlet, replayed)
     outlet.finish()
 
 
-def _entries(segment: OpenSegment, released: int | None, outcome: Replayed) -> Iterator[Entry]:
+def _entries(segment: OpenSegment, released: int | None, replayed: Replayed) -> Iterator[Entry]:
     while True:
         entries, error = segment.read(_READ, released)
         yield from entries
         if error is not None:
-            outcome.damaged.append(f"{error}; nothing behind it was read")
+            replayed.damaged.append(f"{error}; nothing behind it was read")
             return
         if not entries:
             return
@@ -127,14 +127,14 @@ def _released(files: SegmentFiles) -> int | None:
     return None if index is None or index.completed else index.offset
 
 
-def _put(entry: Entry, outlet: Outlet, outcome: Replayed) -> None:
-    outcome.mutations += 1
+def _put(entry: Entry, outlet: Outlet, replayed: Replayed) -> None:
+    replayed.mutations += 1
     try:
-        outcome.changes += outlet.put(entry)
+        replayed.changes += outlet.put(entry)
     except (UnknownTableError, DecodeError) as error:
         # The frame's checksum was right: a definition is missing or does not fit. The next frame may do.
-        location, count = outcome.left_out.get(str(error), (f"{entry.file}:{entry.position.offset}", 0))
-        outcome.left_out[str(error)] = location, count + 1
+        location, count = replayed.left_out.get(str(error), (f"{entry.file}:{entry.position.offset}", 0))
+        replayed.left_out[str(error)] = location, count + 1
 
 
 class Transactions(Protocol):

@@ -123,12 +123,12 @@ def nearest_name(name: str, names: Iterable[str], cutoff: float = _GUESS) -> str
 
 def librdkafka_fault(name: str, value: Value) -> str | None:
     """Why librdkafka would refuse this property, None where it takes it. A secret is not in it."""
-    verdict = judge_property(name, value)
-    if verdict is Judgement.TAKEN:
+    judgement = judge_property(name, value)
+    if judgement is Judgement.TAKEN:
         return None
-    if verdict is Judgement.UNKNOWN:
+    if judgement is Judgement.UNKNOWN:
         return unknown(name, names_of("librdkafka"), "librdkafka")
-    return "librdkafka refuses its value" if is_secret_name(name) else redact(str(verdict))
+    return "librdkafka refuses its value" if is_secret_name(name) else redact(str(judgement))
 
 
 def unknown(name: str, names: Collection[str], program: str) -> str:
@@ -171,7 +171,7 @@ def _letters(name: str) -> str:
 
 
 class Judgement(Enum):
-    """Verdicts that need no words."""
+    """Judgements that need no words."""
 
     TAKEN = "taken"
     UNKNOWN = "unknown"

@@ -182,7 +182,7 @@ class Commits:
 
     def __init__(
         self,
-        parts: Environment,
+        environment: Environment,
         limits: Limits,
         capture: Capture,
         transaction: Transaction,
@@ -190,7 +190,7 @@ class Commits:
         notes: CommitNotes,
         resume: Resume,
     ) -> None:
-        self._parts = parts
+        self._environment = environment
         self._limits = limits
         self._capture = capture
         self._transaction = transaction
@@ -205,7 +205,7 @@ class Commits:
         self._resume = resume
         self._beside: tuple[object, ...] = ()
         self._committed_ddl = resume.schema
-        self._moved = parts.clock()
+        self._moved = environment.clock()
 
     def due(self) -> bool:
         """Whether to commit without any changes, as everything that was released is read."""
@@ -217,11 +217,11 @@ class Commits:
 
     def _has_news(self) -> bool:
         """Whether there is more than a position to commit, though no change."""
-        return self._parts.schema.news or self._lot.changed
+        return self._environment.schema.news or self._lot.changed
 
     def _is_worth_moving(self) -> bool:
         """Whether a commit without changes is due: before a release at once, else from time to time."""
-        ddl_position = self._parts.schema.read_up_to
+        ddl_position = self._environment.schema.read_up_to
         moved = self.done is not None and self.done != self._committed
         if self.done is not None:
             news = moved or ddl_position != self._committed_ddl
@@ -230,7 +230,7 @@ class Commits:
         rolled = ddl_position is not None and (
             self._committed_ddl is None or ddl_position.segment != self._committed_ddl.segment
         )
-        return (moved or rolled) and self._parts.clock() - self._moved >= self._limits.idle_seconds
+        return (moved or rolled) and self._environment.clock() - self._moved >= self._limits.idle_seconds
 
     def make_room(self, size: int) -> None:
         """Commit first where the open transaction has no room for so many bytes: of one mutation, or of several that
@@ -257,7 +257,7 @@ class Commits:
 
     def commit(self, release: bool = True, caught_up: bool = False) -> None:
         """Commit changes, position, and what is new of schema, losses and parked mutations."""
-        schema, capture, done = self._parts.schema, self._capture, self.done
+        schema, capture, done = self._environment.schema, self._capture, self.done
         losses = capture.losses
         resume = Resume(
             done,
@@ -280,7 +280,7 @@ class Commits:
         self._notes.committed(losses)
         _LOG.debug("committed %d changes up to %s", changes, done)
         self.succeeded = True
-        self._committed, self._committed_ddl, self._moved = resume.position, resume.schema, self._parts.clock()
+        self._committed, self._committed_ddl, self._moved = resume.position, resume.schema, self._environment.clock()
         if release:
             self.release()
 
@@ -295,5 +295,5 @@ class Commits:
         if not self._capture.finished(upto):
             return 0
         released = len(self._capture.release(upto))
-        self._parts.health.count(released=released)
+        self._environment.health.count(released=released)
         return released

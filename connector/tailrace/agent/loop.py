@@ -42,7 +42,7 @@ class Session:
 
     def __init__(
         self,
-        parts: Environment,
+        environment: Environment,
         limits: Limits,
         publisher: Publisher,
         capture: Capture,
@@ -50,26 +50,32 @@ class Session:
         node: Source,
         losses: Losses,
     ) -> None:
-        self._parts = parts
+        self._environment = environment
         self._limits = limits
         self._capture = capture
         self._losses = losses
         self._lot = ParkingLot(resume.parked, limits.parked)
         self._transaction = Transaction(
-            publisher, limits, parts.health, parts.clock, parts.milliseconds, parts.pace, parts.trace
+            publisher,
+            limits,
+            environment.health,
+            environment.clock,
+            environment.milliseconds,
+            environment.pace,
+            environment.trace,
         )
-        self._notes = CommitNotes(parts, limits, node.host, losses)
-        self._commits = Commits(parts, limits, capture, self._transaction, self._lot, self._notes, resume)
-        self._translation = Translation(parts, limits, node, capture, self._lot, self._commits.commit_open)
-        self._parking = Parking(parts, limits, capture, self._translation, self._lot)
-        self._letters = DeadLetters(parts, limits, node.host, capture)
-        self._topics = TableTopics(parts, limits)
-        self._bypasses = Bypasses(parts.routing, parts.health)
+        self._notes = CommitNotes(environment, limits, node.host, losses)
+        self._commits = Commits(environment, limits, capture, self._transaction, self._lot, self._notes, resume)
+        self._translation = Translation(environment, limits, node, capture, self._lot, self._commits.commit_open)
+        self._parking = Parking(environment, limits, capture, self._translation, self._lot)
+        self._letters = DeadLetters(environment, limits, node.host, capture)
+        self._topics = TableTopics(environment, limits)
+        self._bypasses = Bypasses(environment.routing, environment.health)
         self._entries: deque[Entry] = deque()
         self._published = PublishedPlaces()
         self._held = False
         self._backoff = Backoff(limits.waits)
-        self._looked = parts.milliseconds()
+        self._looked = environment.milliseconds()
 
     @property
     def committed(self) -> bool:
@@ -99,14 +105,14 @@ class Session:
 
         Whether it came to rest, as there was nothing to do, or what there is must wait.
         """
-        self._parts.health.alive()
+        self._environment.health.alive()
         if not self._entries:
             self._read()
         elif self._held:
             self._look_again(changed=False)
         if not self._entries:
             return self._settle()
-        while self._entries and not self._parts.stop():
+        while self._entries and not self._environment.stop():
             if not self._publish_plain() and not self._publish_next():
                 return True
         return False
@@ -146,7 +152,7 @@ class Session:
     def _publish_plain(self) -> bool:
         """Publish the plain mutations that come first, as many as there is room for; whether there was one."""
         entries: Iterable[Entry] = self._entries
-        if pending := self._parts.schema.truncations.pending:
+        if pending := self._environment.schema.truncations.pending:
             first = min(truncation.effective_position for truncation in pending)
             entries = takewhile(lambda entry: entry.position <= first, entries)
         most_bytes = min(self._transaction.bytes_left, _MOST_AT_ONCE)
@@ -169,7 +175,7 @@ class Session:
         """
         # By their places and not by their records' positions: a reader that applies changes in order must get those
         # that a truncation left after it. Truncations are read ahead of the changes, so mostly that is known in time.
-        schema = self._parts.schema
+        schema = self._environment.schema
         for truncation in sorted(schema.truncations.pending, key=_effective_position):
             if until is None:
                 settled = schema.truncations.settled(truncation, schema.read_up_to)
@@ -192,28 +198,28 @@ class Session:
 
         Whether nothing more was to do than to wait, or to tell readers that the host is still there.
         """
-        self._parts.health.caught_up()
+        self._environment.health.caught_up()
         self._notes.complete(self._looked)
         self._transaction.relax()
         self._truncate()
         if self._transaction.open and self._transaction.left > 0:
-            self._parts.wait(self._transaction.left)
+            self._environment.wait(self._transaction.left)
             return True
         has_work = self._transaction.open or self._commits.has_work()
         if has_work or self._commits.due():
             self._commits.commit(caught_up=True)
             return not has_work
         self._transaction.require_time(0)
-        self._parts.health.count(all_published=1)
+        self._environment.health.count(all_published=1)
         # What an earlier run committed and did not come to delete.
         released = self._commits.release()
-        self._parts.wait(self._limits.poll_seconds)
+        self._environment.wait(self._limits.poll_seconds)
         return not released
 
     # -- reading
 
     def _read(self) -> None:
-        self._looked = self._parts.milliseconds()
+        self._looked = self._environment.milliseconds()
         try:
             changed = self._read_more()
         except ServiceError:
@@ -233,7 +239,7 @@ class Session:
         return self._follow(entries[-1].position if entries else None) or changed
 
     def _follow(self, until: Position | None) -> bool:
-        schema = self._parts.schema
+        schema = self._environment.schema
         changed = schema.follow(until)
         while schema.behind:
             self._commits.commit(release=False)
@@ -242,20 +248,20 @@ class Session:
 
     def _look_again(self, changed: bool) -> None:
         """Follow events, and try what was refused or parked: at once where the schema has changed."""
-        if self._parts.schema.hinted:
+        if self._environment.schema.hinted:
             changed |= self._translation.learn()
-        self._bypasses.tell(self._parts.schema.bypassing)
-        changed |= self._parts.selecting(self._parts.schema.history)
+        self._bypasses.tell(self._environment.schema.bypassing)
+        changed |= self._environment.selecting(self._environment.schema.history)
         changed |= self._topics.open(changed)
         self._tend_parked(changed)
 
     def _report(self) -> None:
-        health = self._parts.health
+        health = self._environment.health
         for segment, quarantined in self._capture.quarantined.items():
             words = f"quarantined behind {quarantined.offset}: {quarantined.reason}; its file is kept in cdc_raw"
             health.degrade(f"segment {segment}", words)
         self._losses.tell(self._capture.losses)
-        for table, words in self._parts.schema.inferred.items():
+        for table, words in self._environment.schema.inferred.items():
             health.degrade(f"definition of {table}", words)
 
     # -- what is parked
@@ -304,7 +310,7 @@ class Session:
         if self._held:
             self._held = False
             self._backoff.reset()
-            self._parts.health.recover("held")
+            self._environment.health.recover("held")
             _LOG.info("resumed: the blocking mutation can now be published")
 
     def _hold(self, entry: Entry, reason: str) -> None:
@@ -314,24 +320,24 @@ class Session:
             f"stopped at {entry.position} in {entry.file}: {reason}. Nothing later is published and no file released "
             "until that is settled"
         )
-        if self._parts.health.degrade("held", words):
+        if self._environment.health.degrade("held", words):
             _LOG.error("%s", words)
         self._held = True
-        self._parts.pause(self._backoff.next(), lambda: self._parts.schema.hinted)
+        self._environment.pause(self._backoff.next(), lambda: self._environment.schema.hinted)
 
 
 class Agent:
     """Publishes one node's changes until it is stopped."""
 
-    def __init__(self, parts: Environment, host: str, datacenter: str, limits: Limits | None = None) -> None:
-        self._parts = parts
+    def __init__(self, environment: Environment, host: str, datacenter: str, limits: Limits | None = None) -> None:
+        self._environment = environment
         self._host = host
         self._datacenter = datacenter
         self._limits = limits or Limits()
-        self._outage = Outage(parts.health, parts.clock)
-        self._slowness = Slowness(parts.pace, parts.health, parts.clock)
-        self._standstill = Standstill(parts.health, parts.clock, self._limits)
-        self._losses = Losses(parts, host)
+        self._outage = Outage(environment.health, environment.clock)
+        self._slowness = Slowness(environment.pace, environment.health, environment.clock)
+        self._standstill = Standstill(environment.health, environment.clock, self._limits)
+        self._losses = Losses(environment, host)
 
     def run(self) -> None:
         """Run until `stop`. After a failure of Kafka or of the directory it starts over from what Kafka has.
@@ -342,7 +348,7 @@ class Agent:
             self._run(Backoff(self._limits.waits))
 
     def _run(self, backoff: Backoff) -> None:
-        while not self._parts.stop():
+        while not self._environment.stop():
             try:
                 self._session(backoff)
             except RenewalError as news:
@@ -352,40 +358,41 @@ class Agent:
                 _LOG.info("%s; the next start publishes them", error)
             except ServiceError as error:
                 if isinstance(error, RefusedError):
-                    self._parts.routing.refuse(error.topic, str(error))
-                self._parts.health.ready(False)
+                    self._environment.routing.refuse(error.topic, str(error))
+                self._environment.health.ready(False)
                 self._slowness.tell()
                 self._outage.failed(error)
-                self._outage.wait(backoff.next(), self._parts.pause)
+                self._outage.wait(backoff.next(), self._environment.pause)
 
     def _space(self, seconds: float) -> None:
         if seconds:
-            self._parts.pause(seconds)
+            self._environment.pause(seconds)
 
     def _session(self, backoff: Backoff) -> None:
-        parts = self._parts
-        with closing(parts.publisher()) as publisher:
+        environment = self._environment
+        with closing(environment.publisher()) as publisher:
             resume = publisher.start()
             self._losses.begin(publisher)
             epoch = FIRST_EPOCH if resume.position is None else resume.position.epoch
-            parts.schema.begin(publisher.history(), resume, epoch)
+            environment.schema.begin(publisher.history(), resume, epoch)
             _LOG.info("publishing as host %s from position %s", self._host, resume.position or "the first segment")
-            with closing(parts.capture(resume)) as capture:
+            with closing(environment.capture(resume)) as capture:
                 node = Source(self._host, self._datacenter, NO_POSITION, 0, 0)
-                with closing(Session(parts, self._limits, publisher, capture, resume, node, self._losses)) as session:
+                session = Session(environment, self._limits, publisher, capture, resume, node, self._losses)
+                with closing(session):
                     self._run_session(session, backoff)
 
     def _run_session(self, session: Session, backoff: Backoff) -> None:
-        parts = self._parts
-        parts.health.recover("held")
-        while not parts.stop():
+        environment = self._environment
+        environment.health.recover("held")
+        while not environment.stop():
             rested = session.step()
             self._space(self._standstill.judge(session.state, rested=rested))
             self._slowness.tell()
             self._losses.look()
             if session.proven:
                 self._outage.over()
-                parts.health.ready(True)
+                environment.health.ready(True)
             if session.committed:
                 backoff.reset()
         session.finish()

@@ -33,11 +33,11 @@ class Losses:
     Outlives sessions with Kafka. One thread.
     """
 
-    def __init__(self, parts: Environment, host: str) -> None:
-        self._parts = parts
+    def __init__(self, environment: Environment, host: str) -> None:
+        self._environment = environment
         self._host = host
         self._log: ProgressLog | None = None
-        self._looked = parts.clock()
+        self._looked = environment.clock()
         self._open: dict[bytes, str] = {}  # those that nobody has acknowledged: words by key
 
     def begin(self, publisher: Publisher) -> None:
@@ -55,7 +55,7 @@ class Losses:
 
     def look(self) -> None:
         """Notice acknowledgements, from time to time, while there is something to acknowledge."""
-        now = self._parts.clock()
+        now = self._environment.clock()
         if self._log is None or now - self._looked < _LOOK_SECONDS:
             return
         self._looked = now
@@ -73,23 +73,23 @@ class Losses:
     def tell(self, losses: Iterable[Loss]) -> None:
         """Show what was found just now."""
         for loss in losses:
-            self._parts.health.degrade(cause_of(loss_id(loss)), loss_words(str(loss)))
+            self._environment.health.degrade(cause_of(loss_id(loss)), loss_words(str(loss)))
 
     def records(self, losses: Sequence[Loss]) -> list[tuple[bytes, bytes]]:
         """Keys and values for `.progress`, for the transaction of the next offsets record."""
         if not losses:
             return []
-        parts = self._parts
-        tables = [str(table) for table in parts.schema.history.tracked() if parts.routing.publishes(table)]
-        now = parts.milliseconds()
-        return [loss_record(parts.cluster, self._host, loss, now, tables) for loss in losses]
+        environment = self._environment
+        tables = [str(table) for table in environment.schema.history.tracked() if environment.routing.publishes(table)]
+        now = environment.milliseconds()
+        return [loss_record(environment.cluster, self._host, loss, now, tables) for loss in losses]
 
     def committed(self, losses: Sequence[Loss]) -> None:
         """These are in Kafka."""
         for loss in losses:
-            self._open[f"{self._parts.cluster}/{self._host}/{loss_id(loss)}".encode()] = str(loss)
+            self._open[f"{self._environment.cluster}/{self._host}/{loss_id(loss)}".encode()] = str(loss)
         for kind, count in Counter(loss.kind.value for loss in losses).items():
-            self._parts.health.count(**{kind: count})
+            self._environment.health.count(**{kind: count})
         self._show()
 
     def close(self) -> None:
@@ -109,18 +109,18 @@ class Losses:
         except CorruptError as error:
             _LOG.warning("a loss record is skipped, as it cannot be read: %s", error)
             return
-        if loss is not None and (loss.cluster, loss.host) != (self._parts.cluster, self._host):
+        if loss is not None and (loss.cluster, loss.host) != (self._environment.cluster, self._host):
             return
         if loss is not None and loss.acknowledged is None:
             self._open[key] = loss.words
-            self._parts.health.degrade(loss.cause, loss_words(loss.words))
+            self._environment.health.degrade(loss.cause, loss_words(loss.words))
         elif self._open.pop(key, None) is not None:
-            id = key.decode().removeprefix(f"{self._parts.cluster}/{self._host}/")
-            self._parts.health.recover(cause_of(id))
+            id = key.decode().removeprefix(f"{self._environment.cluster}/{self._host}/")
+            self._environment.health.recover(cause_of(id))
             _LOG.info("loss %s was acknowledged", id)
 
     def _show(self) -> None:
-        self._parts.health.gauge(unacknowledged_losses=len(self._open))
+        self._environment.health.gauge(unacknowledged_losses=len(self._open))
 
 
 def _available(log: ProgressLog) -> Iterator[ProgressRecord]:
@@ -202,12 +202,17 @@ class ProgressNotes:
 class CommitNotes:
     """What is to be recorded with the next commit of a session."""
 
-    def __init__(self, parts: Environment, limits: Limits, host: str, losses: Losses) -> None:
-        self._parts = parts
+    def __init__(self, environment: Environment, limits: Limits, host: str, losses: Losses) -> None:
+        self._environment = environment
         self._host = host
         self._losses = losses
         self._progress = ProgressNotes(
-            parts.cluster, host, limits.progress_seconds, parts.clock, parts.milliseconds, parts.name
+            environment.cluster,
+            host,
+            limits.progress_seconds,
+            environment.clock,
+            environment.milliseconds,
+            environment.name,
         )
 
     def complete(self, milliseconds: int) -> None:
@@ -226,7 +231,7 @@ class CommitNotes:
             yield Internal.PROGRESS, key, value
         if (progress := self._progress.record(resume, caught_up, durable)) is not None:
             yield Internal.PROGRESS, *progress
-        for event in self._parts.schema.events:
+        for event in self._environment.schema.events:
             yield Internal.SCHEMA_CHANGES, event_key(self._host, event), encode_event(self._host, event)
 
     def committed(self, losses: Sequence[Loss]) -> None:

@@ -48,9 +48,9 @@ class Parking:
     """
 
     def __init__(
-        self, parts: Environment, limits: Limits, capture: Capture, translation: Translation, lot: ParkingLot
+        self, environment: Environment, limits: Limits, capture: Capture, translation: Translation, lot: ParkingLot
     ) -> None:
-        self._parts = parts
+        self._environment = environment
         self._limits = limits
         self._capture = capture
         self._translation = translation
@@ -68,7 +68,7 @@ class Parking:
             return False
         if not self._lot.waiting:
             self._backoff.reset()
-            self._next = self._parts.clock() + self._backoff.next()
+            self._next = self._environment.clock() + self._backoff.next()
         self._put(entry, error.table_id, str(error))
         if isinstance(error, TooLargeError):
             self._urgent.add(str(error))  # waiting alone does not help
@@ -86,7 +86,7 @@ class Parking:
         changed, self._begun = changed or not self._begun, True
         if not self._lot.lots:
             return
-        due = self._lot.waiting and self._parts.clock() >= self._next
+        due = self._lot.waiting and self._environment.clock() >= self._next
         if changed:
             self._backoff.reset()
             yield from self._attempt(self._lot.lots)
@@ -94,14 +94,14 @@ class Parking:
             self._translation.learn()
             yield from self._attempt(lot for lot in self._lot.lots if not lot.dead)
         if changed or due:
-            self._next = self._parts.clock() + self._backoff.next()
+            self._next = self._environment.clock() + self._backoff.next()
 
     def retry_explained(self) -> Iterator[Unparked]:
         """The mutations of tables that are defined by now, as the schema was read for another mutation.
 
         They go before later changes of these tables.
         """
-        history = self._parts.schema.history
+        history = self._environment.schema.history
         return self._attempt(lot for lot in self._lot.lots if history.newest(lot.table) is not None)
 
     def _attempt(self, lots: Iterable[Parked]) -> Iterator[Unparked]:
@@ -114,11 +114,11 @@ class Parking:
 
     def _may_go(self, table: UUID) -> bool:
         """Whether what waits for a table has a chance."""
-        newest = self._parts.schema.history.newest(table)
+        newest = self._environment.schema.history.newest(table)
         if newest is None:
             return False
         try:
-            self._parts.routing.open(newest)
+            self._environment.routing.open(newest)
         except HeldError:
             return False
         return True
@@ -144,7 +144,7 @@ class Parking:
     def published(self, mutation: Unparked) -> None:
         """It is in the open transaction."""
         self._lot.remove(mutation.lot, (mutation.entry.position.offset,))
-        self._parts.health.count(unparked=1)
+        self._environment.health.count(unparked=1)
 
     # -- giving up
 
@@ -155,14 +155,14 @@ class Parking:
 
     def overdue(self) -> list[Parked]:
         """The lots that dead letters are to report, as they have waited for too long."""
-        now, longest = self._parts.milliseconds(), self._limits.parked_seconds * 1000
+        now, longest = self._environment.milliseconds(), self._limits.parked_seconds * 1000
         lots = (lot for lot in self._lot.lots if not lot.dead)
         return [lot for lot in lots if now - lot.since >= longest or lot.reason in self._urgent]
 
     def reported(self, lot: Parked) -> None:
         """Its dead letter is in the open transaction; its segment stays."""
         self._lot.bury(lot)
-        self._parts.health.count(dead_letters=1)
+        self._environment.health.count(dead_letters=1)
         _LOG.error(
             "%d mutations of segment %d, parked since %d, are reported as a dead letter and stay parked: %s",
             *(len(lot.offsets), lot.segment, lot.since, lot.reason),
@@ -174,9 +174,9 @@ class Parking:
             f"{len(offsets)} parked mutations of segment {lot.segment} are lost: its file is gone or can no longer be "
             f"read. They waited because {lot.reason}"
         )
-        if self._parts.health.degrade(f"lost {lot.segment}", words):
+        if self._environment.health.degrade(f"lost {lot.segment}", words):
             _LOG.error("%s", words)
-        self._parts.health.count(lost_parked=len(offsets))
+        self._environment.health.count(lost_parked=len(offsets))
         self._lot.remove(lot, offsets)
 
     # -- what is parked
@@ -184,19 +184,19 @@ class Parking:
     def _put(self, entry: Entry, table: UUID, reason: str) -> None:
         position = entry.position
         checksum = dict(self._capture.open_segments()).get(position.segment, 0)
-        if self._lot.park(position, checksum, table, self._parts.milliseconds(), reason):
+        if self._lot.park(position, checksum, table, self._environment.milliseconds(), reason):
             _LOG.error(
                 "parked mutations from %s in %s on; their segment is kept, other tables go on: %s",
                 position,
                 entry.file,
                 reason,
             )
-        self._parts.health.count(parked=1)
+        self._environment.health.count(parked=1)
 
     def show(self) -> None:
         """Retain the segments of all parked mutations, and show them in health."""
         self._capture.keep(self._lot.segments)
-        health, mutations = self._parts.health, self._lot.mutations
+        health, mutations = self._environment.health, self._lot.mutations
         health.gauge(parked_now=mutations)
         if not mutations:
             health.recover("parked")
@@ -224,8 +224,8 @@ class DeadLetters:
     Writes letters; with `limits.dead_letter_payloads` the mutations too.
     """
 
-    def __init__(self, parts: Environment, limits: Limits, host: str, capture: Capture) -> None:
-        self._parts = parts
+    def __init__(self, environment: Environment, limits: Limits, host: str, capture: Capture) -> None:
+        self._environment = environment
         self._payloads = limits.dead_letter_payloads
         self._host = host
         self._capture = capture
@@ -246,9 +246,9 @@ class DeadLetters:
             yield from payload_records(self._host, letter.lot, entry)
 
     def _record(self, letter: DeadLetter) -> tuple[bytes, bytes]:
-        newest = self._parts.schema.history.newest(letter.lot.table)
+        newest = self._environment.schema.history.newest(letter.lot.table)
         name = None if newest is None else str(newest)
-        value = encode_letter(self._host, letter, name, self._parts.milliseconds())
+        value = encode_letter(self._host, letter, name, self._environment.milliseconds())
         return letter_key(self._host, letter.lot), value
 
     def _reread(self, lot: Parked) -> Iterable[Entry]:
@@ -279,14 +279,14 @@ def publish_parked(
     `resume` is the host's record as the publisher has started from it; the publisher goes by `pace`. What still nothing
     explains waits on; so does what is gone, for the agent to report. Raises ServiceError.
     """
-    lot, outcome, sent, sent_bytes = ParkingLot(resume.parked, 0), ParkedCounts(), 0, 0
+    lot, counts, sent, sent_bytes = ParkingLot(resume.parked, 0), ParkedCounts(), 0, 0
     lots = [parked for parked in lot.lots if chosen(parked)]
     lost: dict[Parked, tuple[int, ...]] = {}
     for entry, parked in reread(capture, lots, lost):
         try:
             records = routing.records(messages(entry))
         except (UnknownTableError, HeldError, DecodeError) as error:
-            outcome.left[str(error)] += 1
+            counts.left[str(error)] += 1
             continue
         size = size_of(records)
         if sent and (sent >= _CHANGES_AT_ONCE or sent_bytes + size > pace.limit):
@@ -297,13 +297,13 @@ def publish_parked(
             publisher.start()  # with transactions that may last as long as this one needs
         publisher.send_all(records)
         lot.remove(parked, (entry.offset,))
-        outcome.mutations += 1
-        outcome.changes += len(records)
+        counts.mutations += 1
+        counts.changes += len(records)
         sent, sent_bytes = sent + len(records), sent_bytes + size
-    outcome.lost = sum(map(len, lost.values()))
+    counts.lost = sum(map(len, lost.values()))
     if lot.changed:
         publisher.commit(replace(resume, parked=lot.lots), ())
-    return outcome
+    return counts
 
 
 def reread(

@@ -27,8 +27,8 @@ BYPASSING: Final = "bypassing"
 class TableTopics:
     """Opens topics ahead of their changes. A refused one is tried again soon, then less often."""
 
-    def __init__(self, parts: Environment, limits: Limits) -> None:
-        self._parts = parts
+    def __init__(self, environment: Environment, limits: Limits) -> None:
+        self._environment = environment
         self._refused = False
         self._backoff = Backoff(limits.waits)
         self._next = 0.0
@@ -38,20 +38,20 @@ class TableTopics:
 
         A refused topic is reported now; its changes are parked when they come.
         """
-        if not changed and not (self._refused and self._parts.clock() >= self._next):
+        if not changed and not (self._refused and self._environment.clock() >= self._next):
             return False
-        health = self._parts.health
+        health = self._environment.health
         self._refused, opened = False, False
-        for table in filter(self._parts.routing.publishes, self._parts.schema.history.tracked()):
+        for table in filter(self._environment.routing.publishes, self._environment.schema.history.tracked()):
             try:
-                self._parts.routing.open(table)
+                self._environment.routing.open(table)
                 opened |= health.recover(f"schema of {table}")
             except HeldError as error:
                 self._refused = True
                 if health.degrade(f"schema of {table}", str(error)):
                     _LOG.error("%s", error)
         if self._refused:
-            self._next = self._parts.clock() + self._backoff.next()
+            self._next = self._environment.clock() + self._backoff.next()
         else:
             self._backoff.reset()
         return opened

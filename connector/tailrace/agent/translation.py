@@ -78,7 +78,7 @@ class Translation:
 
     def __init__(
         self,
-        parts: Environment,
+        environment: Environment,
         limits: Limits,
         node: Source,
         capture: Capture,
@@ -86,10 +86,10 @@ class Translation:
         pause: Callable[[], None],
     ) -> None:
         self._capture = capture
-        self._parts = parts
+        self._environment = environment
         self._node = node
         self._pause = pause
-        self._definitions = Definitions(parts.schema.history)
+        self._definitions = Definitions(environment.schema.history)
         self._lot = lot
         self._backoff = Backoff(limits.waits)
         self._unreadable_until = float("-inf")
@@ -110,10 +110,10 @@ class Translation:
         """All records of a mutation; a large one is gone through once, to see whether all can be published."""
         if len(entry.payload) < LARGE:
             messages = read(entry, None)
-            records = self._parts.routing.records(messages)
+            records = self._environment.routing.records(messages)
             self._prove(messages)
             return Outgoing(size_of(records), records)
-        pieces = _Pieces(self._parts.routing, self._prove)
+        pieces = _Pieces(self._environment.routing, self._prove)
         read(entry, pieces)
 
         def make(send: Callable[[Sequence[Record]], None]) -> None:
@@ -123,7 +123,7 @@ class Translation:
         return Outgoing(pieces.size, (), make)
 
     def _prove(self, messages: Sequence[Message]) -> None:
-        if self._definitions.history is self._parts.schema.history:
+        if self._definitions.history is self._environment.schema.history:
             self._definitions.prove(messages)
 
     def plain(self, entries: Iterable[Entry], most_records: int, most_bytes: int) -> tuple[int, list[Record]]:
@@ -135,33 +135,35 @@ class Translation:
         """
         if self._careful:
             return 0, []
-        history = self._parts.schema.history
+        history = self._environment.schema.history
         if self._definitions.history is not history:
             self._definitions = Definitions(history)
-        node = replace(self._node, seen=self._parts.milliseconds())
+        node = replace(self._node, seen=self._environment.milliseconds())
         if (flushed := self._capture.durable) is not None:
             entries, sure = _of_one_kind(entries, flushed)
             node = replace(node, durable=sure)
-        done, messages = self._definitions.messages(self._parts.transcoder, entries, node, most_records, most_bytes)
+        done, messages = self._definitions.messages(
+            self._environment.transcoder, entries, node, most_records, most_bytes
+        )
         try:
-            return done, self._parts.routing.records(messages)
+            return done, self._environment.routing.records(messages)
         except HeldError:
             self._careful = done  # one of them: which one shows when they come singly
             return 0, []
 
     def truncation(self, truncation: Truncation, *, late: bool) -> list[Record]:
         """The records of a truncation; `late`: see TRUNCATED_LATE. Raises ServiceError, HeldError."""
-        history = self._parts.schema.history
+        history = self._environment.schema.history
         table = history.table(truncation.table_id, truncation.position)
         if table is None:
             return []
         unsure = truncation.inferred or history.inferred(truncation.table_id, truncation.position)
-        source = source_at(self._node, truncation.position, self._parts.milliseconds())
+        source = source_at(self._node, truncation.position, self._environment.milliseconds())
         durable = (flushed := self._capture.durable) is None or truncation.position <= flushed
         flags = (SCHEMA_INFERRED if unsure else 0) | (TRUNCATED_LATE if late else 0)
         source = replace(source, count=1, durable=durable, flags=flags)
         upto = None if truncation.upto[0] < 0 else truncation.effective_position
-        return self._parts.routing.truncation(table, truncation.written, source, upto)
+        return self._environment.routing.truncation(table, truncation.written, source, upto)
 
     def parked_records(self, entry: Entry) -> Outgoing:
         """The records of a mutation that was parked, by what is known now. Raises the same."""
@@ -169,19 +171,19 @@ class Translation:
 
     def _parked_messages(self, entry: Entry, pieces: _Pieces | None) -> list[Message]:
         try:
-            return self._decode(entry, self._parts.schema.history, Origin.PARKED, pieces)
+            return self._decode(entry, self._environment.schema.history, Origin.PARKED, pieces)
         except (UnknownTableError, DecodeError):
             return self._as_read(entry, Origin.PARKED, pieces)
 
     def learn(self) -> bool:
         """Read the cluster's schema; where Cassandra does not answer, what is known goes on to hold, and health says
         so. Whether it answered."""
-        parts, health = self._parts, self._parts.health
+        environment, health = self._environment, self._environment.health
         self._pause()
         try:
-            parts.schema.learn()
+            environment.schema.learn()
         except ServiceError as error:
-            self._unreadable_until = parts.clock() + self._backoff.next()
+            self._unreadable_until = environment.clock() + self._backoff.next()
             if health.degrade("schema", str(error)):
                 _LOG.warning("%s", error)
             return False
@@ -194,7 +196,7 @@ class Translation:
     def _messages(self, entry: Entry, pieces: _Pieces | None) -> list[Message]:
         """Those of a mutation, or none and all given to `pieces`."""
         try:
-            return self._decode(entry, self._parts.schema.history, Origin.LOG, pieces)
+            return self._decode(entry, self._environment.schema.history, Origin.LOG, pieces)
         except UnknownTableError as error:
             if self._lot.holds(error.table_id):  # it was looked for: when it comes, those that wait are first
                 raise UnexplainedError(str(error), error.table_id) from error
@@ -212,25 +214,25 @@ class Translation:
         Cassandra 6 logs that DDL right after it switched, so it stands before the end of the next sync period. Each
         mutation waits for `_DDL_SECONDS` at most.
         """
-        parts = self._parts
-        if parts.schema.hinted:
+        environment = self._environment
+        if environment.schema.hinted:
             self.learn()
         if self._ahead is None or self._ahead[0] != entry.position:
-            self._ahead = entry.position, parts.clock() + _DDL_SECONDS
-        return parts.schema.tells_epochs and parts.clock() < self._ahead[1]
+            self._ahead = entry.position, environment.clock() + _DDL_SECONDS
+        return environment.schema.tells_epochs and environment.clock() < self._ahead[1]
 
     def _require_read(self, error: Exception, table: UUID) -> None:
         """Read the schema. Raises UnexplainedError where that fails, or has failed just now: health says why."""
-        if self._parts.clock() < self._unreadable_until or not self.learn():
+        if self._environment.clock() < self._unreadable_until or not self.learn():
             raise UnexplainedError(self._words(error, table), table) from error
 
     def _words(self, error: Exception, table: UUID) -> str:
-        problem = self._parts.schema.problem(table)
+        problem = self._environment.schema.problem(table)
         return f"{error}: its definition cannot be used: {problem}" if problem else str(error)
 
     def _as_read(self, entry: Entry, origin: Origin, pieces: _Pieces | None) -> list[Message]:
         """With the columns that were read last."""
-        schema = self._parts.schema
+        schema = self._environment.schema
         try:
             messages = self._decode(entry, trial := schema.as_read(entry), origin, pieces)
         except (UnknownTableError, UnknownColumnError) as error:
@@ -240,14 +242,14 @@ class Translation:
 
     def _decode(self, entry: Entry, history: SchemaHistory, origin: Origin, pieces: _Pieces | None) -> list[Message]:
         position = entry.position
-        source = source_at(self._node, position, self._parts.milliseconds())
+        source = source_at(self._node, position, self._environment.milliseconds())
         if origin is not Origin.LOG:
             source = replace(source, origin=origin)
         if (flushed := self._capture.durable) is not None and position > flushed:
             source = replace(source, durable=False)
         if history.unsure and any(history.inferred(id, position) for id in history.unsure if id.bytes in entry.payload):
             source = replace(source, flags=SCHEMA_INFERRED)
-        transcoder = self._parts.transcoder
+        transcoder = self._environment.transcoder
         messages: list[Message] = []
         if pieces is None:
             messages = messages_at(history, transcoder, entry.payload, entry.version, source)
@@ -256,7 +258,7 @@ class Translation:
             pieces.begin()
             count = put_messages_at(pieces.put, history, transcoder, entry.payload, entry.version, source)
         if source.flags:
-            self._parts.health.count(schema_inferred=count)
+            self._environment.health.count(schema_inferred=count)
         return messages
 
 

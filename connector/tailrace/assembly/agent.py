@@ -228,7 +228,7 @@ class AgentStart:
     ) -> Agent:
         settings, tenure = self.settings, Tenure(f"{gethostname()}, pid {getpid()}, {uuid4().hex}")
         pace = pace_of(settings)
-        parts = Environment(
+        environment = Environment(
             cluster=settings.cluster.name or node.cluster,
             publisher=lambda: self._publisher(node, topics, tenure, pace),
             capture=lambda resume: care.capture(resume, self.keys),
@@ -253,7 +253,7 @@ class AgentStart:
             parked_seconds=settings.agent.park_seconds,
             dead_letter_payloads=settings.agent.dead_letter_payloads,
         )
-        return Agent(parts, node.host, node.datacenter, limits)
+        return Agent(environment, node.host, node.datacenter, limits)
 
     def _trace(self, node: LocalNode) -> Callable[[], TraceSpan | None]:
         """What begins the spans of transactions; nothing where the settings ask for none."""

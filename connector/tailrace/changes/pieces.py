@@ -71,10 +71,10 @@ class _Pieces(MutationVisitor):
         self._messages: list[Message] = []
         self._size: i64 = 0
 
-    def update(self, shape: TablePlan) -> UpdateVisitor:
-        if not shape.table.cdc:
+    def update(self, table_plan: TablePlan) -> UpdateVisitor:
+        if not table_plan.table.cdc:
             return UNTRACKED
-        writer = self._transcoder.updates.writer(shape)
+        writer = self._transcoder.updates.writer(table_plan)
         if self._surveying:
             survey = _Survey(writer)
             self._surveys.append(survey)

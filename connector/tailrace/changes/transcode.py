@@ -244,14 +244,14 @@ class Updates(MutationVisitor):
             self.all.clear()
         self.used = 0
 
-    def update(self, shape: TablePlan) -> UpdateVisitor:
-        if not shape.table.cdc:
+    def update(self, table_plan: TablePlan) -> UpdateVisitor:
+        if not table_plan.table.cdc:
             return UNTRACKED
         index = self.used
         if index == len(self.all):
-            self.all.append(Update(self.writer(shape)))
+            self.all.append(Update(self.writer(table_plan)))
         else:
-            self.all[index].open(self.writer(shape))
+            self.all[index].open(self.writer(table_plan))
         self.used = index + 1
         return self.all[index]
 
@@ -262,12 +262,12 @@ class Updates(MutationVisitor):
             count += self.all[index].order()
         return count
 
-    def writer(self, shape: TablePlan) -> TableWriter:
-        writer = self._writers.get(shape)
+    def writer(self, table_plan: TablePlan) -> TableWriter:
+        writer = self._writers.get(table_plan)
         if writer is None:
             if len(self._writers) >= _MOST_WRITERS:
                 self._writers.clear()
-            writer = self._writers[shape] = TableWriter(shape.table, self._prefix, self._forms)
+            writer = self._writers[table_plan] = TableWriter(table_plan.table, self._prefix, self._forms)
         return writer
 
 

@@ -80,8 +80,8 @@ def _known(version: int) -> SegmentVersion:
 class MutationVisitor:
     """What is made of a mutation."""
 
-    def update(self, shape: TablePlan) -> UpdateVisitor:
-        """What the next update of the mutation is for: one of a table with this shape."""
+    def update(self, table_plan: TablePlan) -> UpdateVisitor:
+        """What the next update of the mutation is for: one of a table with this plan."""
         raise NotImplementedError
 
 
@@ -115,7 +115,7 @@ def read_mutation(
     visitor: MutationVisitor,
     dated: Callable[[bytes, int], Table | None] | None = None,
 ) -> None:
-    """Read a payload of a segment of this version, each update with what `visitor` gives for its table's shape.
+    """Read a payload of a segment of this version, each update with what `visitor` gives for its table's plan.
 
     `tables` gives the definition in force for the 16 bytes of a table id, or None. From version 9 on updates carry an
     epoch of the cluster's metadata: then `dated` is asked instead, if it is given. Raises what `decode_mutation`
@@ -137,9 +137,9 @@ def read_mutation(
         if table is None:
             raise UnknownTableError(UUID(bytes=id))
         try:
-            shape = reader.shape(table)
-            update = visitor.update(shape)
-            _read_update(reader, shape, update)
+            table_plan = reader.table_plan(table)
+            update = visitor.update(table_plan)
+            _read_update(reader, table_plan, update)
             # A client's write has its own least time in its head; what repair streams has that of a whole file
             # (change.STREAMED).
             update.end(not reader.has_least)
@@ -159,7 +159,7 @@ def _peeked_metadata_epoch(reader: Reader, payload: bytes) -> int:
     return read_unsigned(payload, reader.at)[0]
 
 
-def _read_update(reader: Reader, shape: TablePlan, visitor: UpdateVisitor) -> None:
+def _read_update(reader: Reader, table_plan: TablePlan, visitor: UpdateVisitor) -> None:
     """The update behind its table id (UnfilteredRowIteratorSerializer)."""
     metadata_epoch = reader.metadata_epoch()
     visitor.begin(reader.key(), None if metadata_epoch == NONE else metadata_epoch)
@@ -169,14 +169,14 @@ def _read_update(reader: Reader, shape: TablePlan, visitor: UpdateVisitor) -> No
         return
     # EncodingStats come before the columns, and all times and ttls of the update are differences from them.
     reader.stats()
-    statics = reader.plan(shape) if flags & HAS_STATIC_ROW else _NO_COLUMNS
-    regulars = reader.plan(shape)
+    statics = reader.plan(table_plan) if flags & HAS_STATIC_ROW else _NO_COLUMNS
+    regulars = reader.plan(table_plan)
     if flags & HAS_PARTITION_DELETION:
         deletion = reader.deletion()
         if deletion is not None:
             visitor.delete_partition(deletion)
     if flags & HAS_STATIC_ROW:
-        reader.row(shape, statics, True)
+        reader.row(table_plan, statics, True)
         if not reader.cells.empty():
             visitor.row(reader, statics, True)
     # An estimate of the number of rows, for sizing buffers: the rows themselves end with END_OF_PARTITION.
@@ -188,9 +188,9 @@ def _read_update(reader: Reader, shape: TablePlan, visitor: UpdateVisitor) -> No
             reader.at += 1
             return
         if kind == IS_MARKER:
-            visitor.mark(reader.range_marker(shape))
+            visitor.mark(reader.range_marker(table_plan))
             continue
-        reader.row(shape, regulars, False)
+        reader.row(table_plan, regulars, False)
         if not reader.cells.empty():
             visitor.row(reader, regulars, False)
 
@@ -216,8 +216,8 @@ class _MutationObjects(MutationVisitor):
     def __init__(self) -> None:
         self.updates: list[_UpdateObjects] = []
 
-    def update(self, shape: TablePlan) -> UpdateVisitor:
-        update = _UpdateObjects(shape.table)
+    def update(self, table_plan: TablePlan) -> UpdateVisitor:
+        update = _UpdateObjects(table_plan.table)
         self.updates.append(update)
         return update
 

@@ -117,17 +117,17 @@ class TablePlan:
         return tuple(columns)
 
 
-_shapes: dict[UUID, TablePlan] = {}
+_table_plans: dict[UUID, TablePlan] = {}
 
 
-def shape_of(table: Table) -> TablePlan:
-    """The shape of this very definition; kept until another definition of its id is asked for."""
-    shape = _shapes.get(table.id)
-    if shape is None or shape.table is not table:
-        if len(_shapes) >= _MOST_SHAPES:
-            _shapes.clear()
-        shape = _shapes[table.id] = TablePlan(table)
-    return shape
+def table_plan_of(table: Table) -> TablePlan:
+    """The plan of this very definition; kept until another definition of its id is asked for."""
+    table_plan = _table_plans.get(table.id)
+    if table_plan is None or table_plan.table is not table:
+        if len(_table_plans) >= _MOST_SHAPES:
+            _table_plans.clear()
+        table_plan = _table_plans[table.id] = TablePlan(table)
+    return table_plan
 
 
 def value_size(cql_type: CqlType) -> int:

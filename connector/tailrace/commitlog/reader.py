@@ -15,7 +15,7 @@ from mypy_extensions import i64
 
 from tailrace.commitlog.descriptor import SegmentVersion
 from tailrace.commitlog.model import RangeMarker
-from tailrace.commitlog.plans import COMPLEX, VARIABLE, HeaderPlan, TablePlan, shape_of
+from tailrace.commitlog.plans import COMPLEX, VARIABLE, HeaderPlan, TablePlan, table_plan_of
 from tailrace_schemas.change import Deletion
 from tailrace_schemas.errors import CorruptError, TruncatedError, UnsupportedError
 from tailrace_schemas.table import Table
@@ -91,7 +91,7 @@ class Reader:
 
     def __init__(self) -> None:
         # Most updates have the table, and the columns, of the one before: its bytes are compared, not copied.
-        self._shape: TablePlan | None = None
+        self._table_plan: TablePlan | None = None
         self._table_id = bytes(16)
         self._listed_columns = b""
         self._listing: TablePlan | None = None
@@ -199,12 +199,12 @@ class Reader:
             self._table_id = self.data[start : start + 16]
         return self._table_id
 
-    def shape(self, table: Table) -> TablePlan:
-        """The shape of the update's table; most often that of the one before."""
-        shape = self._shape
-        if shape is None or shape.table is not table:
-            shape = self._shape = shape_of(table)
-        return shape
+    def table_plan(self, table: Table) -> TablePlan:
+        """The plan of the update's table; most often that of the one before."""
+        table_plan = self._table_plan
+        if table_plan is None or table_plan.table is not table:
+            table_plan = self._table_plan = table_plan_of(table)
+        return table_plan
 
     def metadata_epoch(self) -> i64:
         """The epoch of the cluster's metadata that the writer knew the table by; NONE before version 9."""
@@ -240,10 +240,10 @@ class Reader:
         self._local = (self.vint() + _EPOCH_SECONDS) & _BITS_32
         self._ttl = _signed_32(self.vint() & _BITS_32)
 
-    def plan(self, shape: TablePlan) -> HeaderPlan:
+    def plan(self, table_plan: TablePlan) -> HeaderPlan:
         """The columns of a header list, by the definition; raises UnknownColumnError."""
         start = self.at
-        if shape is self._listing and stands_at(self.data, start, self._listed_columns):
+        if table_plan is self._listing and stands_at(self.data, start, self._listed_columns):
             plan = self._listed_plan
             if plan is not None:
                 self.at = start + len(self._listed_columns)
@@ -256,8 +256,8 @@ class Reader:
             self.at += size
             count -= 1
         listed = self.data[start : self.at]
-        plan = shape.plan(listed)
-        self._listing, self._listed_columns, self._listed_plan = shape, listed, plan
+        plan = table_plan.plan(listed)
+        self._listing, self._listed_columns, self._listed_plan = table_plan, listed, plan
         return plan
 
     # -- deletions, clustering values, markers
@@ -300,16 +300,16 @@ class Reader:
             ]
         )
 
-    def range_marker(self, shape: TablePlan) -> RangeMarker:
+    def range_marker(self, table_plan: TablePlan) -> RangeMarker:
         """The range tombstone marker at its flags byte (UnfilteredSerializer)."""
         data = self.data
         kind: i64 = data[self.at + 1]
         count: i64 = i64(data[self.at + 2]) << 8 | i64(data[self.at + 3])
         self.at += 4
-        if count > len(shape.clustering):
-            raise CorruptError(f"range marker: {count} values for {len(shape.clustering)} clustering columns")
+        if count > len(table_plan.clustering):
+            raise CorruptError(f"range marker: {count} values for {len(table_plan.clustering)} clustering columns")
         self.cells.clear()
-        self._clustering(shape.clustering, count)
+        self._clustering(table_plan.clustering, count)
         values = self.clustering_values()
         first = self.deletion()
         if kind in _START_BOUNDS:
@@ -324,7 +324,7 @@ class Reader:
 
     # -- rows
 
-    def row(self, shape: TablePlan, plan: HeaderPlan, static: bool) -> None:
+    def row(self, table_plan: TablePlan, plan: HeaderPlan, static: bool) -> None:
         """The row at its flags byte, into `cells` (UnfilteredSerializer.serialize, messaging form)."""
         data, cells = self.data, self.cells
         cells.clear()
@@ -339,7 +339,7 @@ class Reader:
             raise CorruptError(f"{'static ' if static else ''}row: flags {flags:#04x}, {extended:#04x}")
         # Clustering.STATIC_CLUSTERING is not written: the second byte of flags marks the static row.
         if not static:
-            self._clustering(shape.clustering, len(shape.clustering))
+            self._clustering(table_plan.clustering, len(table_plan.clustering))
         if flags & _HAS_TIMESTAMP:
             # Its timestamp, then ttl, then expiry. (In cells the ttl comes last.)
             cells.marked = True

@@ -67,8 +67,8 @@ class _Tracked(MutationVisitor):
     def __init__(self) -> None:
         self.cdc = False
 
-    def update(self, shape: TablePlan) -> UpdateVisitor:
-        if shape.table.cdc:
+    def update(self, table_plan: TablePlan) -> UpdateVisitor:
+        if table_plan.table.cdc:
             self.cdc = True
         return UNTRACKED
 

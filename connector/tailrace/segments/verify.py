@@ -1,4 +1,4 @@
-"""One segment file to a verdict: whether every checksum in it is right, and all that its index promises is there."""
+"""One segment file to a report: whether every checksum in it is right, and all that its index promises is there."""
 
 from __future__ import annotations
 
@@ -140,8 +140,8 @@ def _start_worker() -> None:
 
 
 @contextmanager
-def verdicts(paths: list[Path], keys: Keys, jobs: int) -> Iterator[Iterator[FileReport]]:
-    """The verdicts of files in their order, made by at most `jobs` processes, as they come.
+def reports(paths: list[Path], keys: Keys, jobs: int) -> Iterator[Iterator[FileReport]]:
+    """The reports of files in their order, made by at most `jobs` processes, as they come.
 
     Raises ServiceError where a process dies (as when memory runs out).
     """

@@ -90,17 +90,17 @@ class RingKeeper:
         """
         self._look()
         published = {generation.timestamp: generation for generation in reader.refresh()}
-        verdict = self._judge(published)
-        self._tell(verdict, reader.latest)
-        if verdict.state is RingState.COVERED:
+        look = self._judge(published)
+        self._tell(look, reader.latest)
+        if look.state is RingState.COVERED:
             yield from self._expire(reader)
-        if verdict.state is not RingState.DUE or self._ring is None:
-            return verdict.seconds
+        if look.state is not RingState.DUE or self._ring is None:
+            return look.seconds
         yield from self._propose(self._ring, reader)
-        verdict = self._judge({generation.timestamp: generation for generation in reader.published})
-        self._tell(verdict, reader.latest)
+        look = self._judge({generation.timestamp: generation for generation in reader.published})
+        self._tell(look, reader.latest)
         waits = Waits(_AGAIN_SECONDS, self._parts.delays.poll)
-        return max(verdict.seconds, waits.after(self._late) if self._late else 0.0)
+        return max(look.seconds, waits.after(self._late) if self._late else 0.0)
 
     def _look(self) -> None:
         parts = self._parts
@@ -164,22 +164,22 @@ class RingKeeper:
             yield encode_expired(oldest, max(filter(None, retentions_ms)))
             reader.refresh()
 
-    def _tell(self, verdict: NextLook, latest: PublishedGeneration | None) -> None:
+    def _tell(self, look: NextLook, latest: PublishedGeneration | None) -> None:
         health = self._parts.health
         timestamp = None if latest is None else latest.timestamp
         nodes = 0 if self._ring is None else len(self._ring.nodes)
-        health.ring(RingHealth(generation=timestamp, state=verdict.state, waits_for=verdict.words, nodes=nodes))
-        if (verdict.state, timestamp) != self._said:
-            self._said = verdict.state, timestamp
+        health.ring(RingHealth(generation=timestamp, state=look.state, waits_for=look.words, nodes=nodes))
+        if (look.state, timestamp) != self._said:
+            self._said = look.state, timestamp
             _LOG.info("ring: %s", health.now.ring)
-        if verdict.disputed >= _DISPUTED:
+        if look.disputed >= _DISPUTED:
             words = (
-                f"the ring that this node sees was replaced by another {verdict.disputed} times of late, each with a"
+                f"the ring that this node sees was replaced by another {look.disputed} times of late, each with a"
                 " generation: do all nodes agree? compare `nodetool ring` on each; it is proposed ever more seldom"
             )
             if health.degrade("ring", words):
                 _LOG.warning("%s", words)
-        elif verdict.state is not RingState.UNKNOWN:
+        elif look.state is not RingState.UNKNOWN:
             health.recover("ring")
 
 

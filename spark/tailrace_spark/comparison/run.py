@@ -93,8 +93,8 @@ class Comparison:
         splits = self.splits_of(buckets, numbers)
         target = self.target.rows(buckets, frozenset(numbers), int(self._clock.now()))
         source: dict[RowKey, ComparedRow] = {}
-        for outcome in self._outcomes(splits, None):
-            source |= outcome.rows
+        for findings in self._findings_of(splits, None):
+            source |= findings.rows
         return differences(self.table, source, target)
 
     def splits_of(self, buckets: Buckets, numbers: Collection[int]) -> list[Split]:
@@ -110,17 +110,17 @@ class Comparison:
 
     def _digests(self, splits: Sequence[Split], buckets: Buckets) -> dict[int, Digest]:
         digests: dict[int, Digest] = {}
-        for outcome in self._outcomes(splits, buckets):
-            for bucket, (count, total) in outcome.digests.items():
+        for findings in self._findings_of(splits, buckets):
+            for bucket, (count, total) in findings.digests.items():
                 digests[bucket] = with_rows(digests.get(bucket, NO_ROWS), count, total)
         return digests
 
-    def _outcomes(self, splits: Sequence[Split], buckets: Buckets | None) -> Iterable[TaskFindings]:
+    def _findings_of(self, splits: Sequence[Split], buckets: Buckets | None) -> Iterable[TaskFindings]:
         tasks = deal(splits, self._settings.limits)
-        for outcome in self._run(tasks, ReadTask(self.source, len(tasks), buckets)):
-            if outcome.error is not None:
-                raise ServiceError(f"{self.table} cannot be read: {outcome.error}")
-            yield outcome
+        for findings in self._run(tasks, ReadTask(self.source, len(tasks), buckets)):
+            if findings.error is not None:
+                raise ServiceError(f"{self.table} cannot be read: {findings.error}")
+            yield findings
 
 
 def bucket_numbers(buckets: Buckets, keys: Iterable[RowKey]) -> set[int]:

@@ -91,7 +91,7 @@ class ReadTask:
     buckets: Buckets | None = None
 
     def __call__(self, splits: Iterator[Sequence[Split]]) -> Iterator[TaskFindings]:
-        """One outcome for each task."""
+        """The findings of each task."""
         begin_task()
         for task_splits in splits:
             try:
@@ -102,17 +102,17 @@ class ReadTask:
     def _read(self, splits: Sequence[Split]) -> TaskFindings:
         table = self.source.table
         digests = RowDigests(table)
-        outcome = TaskFindings()
+        findings = TaskFindings()
         for row in source_rows(self.source, splits, self.tasks):
             columns = digests.columns(row.row_key, row.state, row.requested_at // _MICROS)
             if columns is None:  # it has just expired
                 continue
             if self.buckets is None:
-                outcome.rows[row.row_key] = ComparedRow(columns, _newest(row), _shown(table, row.change))
+                findings.rows[row.row_key] = ComparedRow(columns, _newest(row), _shown(table, row.change))
             elif (bucket := self.buckets.of(row.change.token)) is not None:
-                digest = outcome.digests.get(bucket, NO_ROWS)
-                outcome.digests[bucket] = with_rows(digest, 1, row_digest(row.row_key, columns))
-        return outcome
+                digest = findings.digests.get(bucket, NO_ROWS)
+                findings.digests[bucket] = with_rows(digest, 1, row_digest(row.row_key, columns))
+        return findings
 
 
 def _newest(row: SourceRow) -> int:

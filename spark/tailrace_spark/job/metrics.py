@@ -47,11 +47,11 @@ Status = Mapping[str, Any]
 class StreamMetrics:
     """Counts what a Stream does, in a registry of its own. Any thread may read, the stream's writes."""
 
-    def __init__(self, target: SinkPlace = NOWHERE, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, sink_place: SinkPlace = NOWHERE, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._alive: float | None = None
         self.registry = CollectorRegistry()
-        self.report = Report(target)
+        self.report = Report(sink_place)
         """What /status says."""
         self._query: QueryProgress = _nothing
         self._ends: Ends | None = None
@@ -206,7 +206,9 @@ class StreamMetrics:
 
     def page(self) -> StatusPage:
         """The same for people."""
-        return stream_page(self.status(), letters=self.report.target.letters_command, ready=self.ready, now=time.time())
+        return stream_page(
+            self.status(), letters=self.report.sink_place.letters_command, ready=self.ready, now=time.time()
+        )
 
 
 def _nothing() -> None:
@@ -220,9 +222,9 @@ class _InfoMetrics(Collector):
         self._report = report
 
     def collect(self) -> Iterator[Metric]:
-        target, trouble = self._report.target, self._report.trouble
+        sink_place, trouble = self._report.sink_place, self._report.trouble
         info = GaugeMetricFamily("tailrace_stream_sink_info", "The sink.", labels=["sink", "type", "location"])
-        info.add_metric([target.name, target.type, target.location], 1)
+        info.add_metric([sink_place.name, sink_place.type, sink_place.location], 1)
         yield info
         last_error = GaugeMetricFamily(
             "tailrace_stream_last_error_timestamp_seconds",

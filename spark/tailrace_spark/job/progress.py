@@ -176,8 +176,8 @@ class Progress:
 class Report:
     """Kept by the thread that runs the stream; any thread may read."""
 
-    def __init__(self, target: SinkPlace = NOWHERE) -> None:
-        self.target = target
+    def __init__(self, sink_place: SinkPlace = NOWHERE) -> None:
+        self.sink_place = sink_place
         self.trouble: Trouble | None = None
         self.blocked: Trouble | None = None
         """What the batch that waits failed of."""
@@ -254,9 +254,9 @@ class Report:
 
     def as_json(self, lag: Mapping[str, int] | None) -> dict[str, object]:
         """For /status; `lag` is in records by topic, None where nobody could tell."""
-        target = self.target
+        sink_place = self.sink_place
         return {
-            "sink": {"name": target.name, "type": target.type, "location": target.location},
+            "sink": {"name": sink_place.name, "type": sink_place.type, "location": sink_place.location},
             "blocked": _trouble_json(self.blocked),
             "snapshot_blocked": _trouble_json(self.snapshot_blocked),
             "counts": dict(self._counts),
@@ -274,8 +274,8 @@ class Report:
         }
 
     def _action(self, subject: str) -> str:
-        target = self.target
-        name, document = target.name or "NAME", target.document or "docs/sinks"
+        sink_place = self.sink_place
+        name, document = sink_place.name or "NAME", sink_place.document or "docs/sinks"
         match subject:
             case "generations":
                 return "Start Kafka, or an agent, whichever is missing."
@@ -291,7 +291,7 @@ class Report:
             case "deferred changes":
                 return f"nothing is lost: {document} says what the store refuses, and they are merged once it does not"
             case _:
-                return f"{target.letters_command} says why, or the place that {document} names; then replay"
+                return f"{sink_place.letters_command} says why, or the place that {document} names; then replay"
 
 
 def _why(summary: Summary) -> str:

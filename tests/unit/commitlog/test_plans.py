@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tailrace.commitlog.descriptor import VERSIONS
-from tailrace.commitlog.plans import HeaderPlan, shape_of
+from tailrace.commitlog.plans import HeaderPlan, table_plan_of
 from tailrace.commitlog.reader import Reader
 from tailrace_schemas.errors import CorruptError, TruncatedError
 from tests.unit.commitlog.written import sized, vint
@@ -73,8 +73,8 @@ def test_impossible_subsets(columns: int, text: str) -> None:
 
 
 def test_a_header_list_is_resolved_once() -> None:
-    shape = shape_of(WIDE)
-    assert shape_of(WIDE) is shape
+    shape = table_plan_of(WIDE)
+    assert table_plan_of(WIDE) is shape
     listed = vint(2) + sized(b"c007") + sized(b"c003")
     reader = reading(listed + b"behind")
     first = reader.plan(shape)

@@ -114,24 +114,24 @@ def check_segment(settings: AgentSettings, clock: Clock = time.monotonic) -> Ite
     # Those with an index have data for certain; Cassandra also links segments that nothing was written to yet.
     for files in sorted(listing.segments, key=lambda files: (files.index is not None, files.id), reverse=True):
         began = clock()
-        verdict = None if files.log is None else verify_segment(files.log, keys)
-        if verdict is not None and verdict.status is not Status.GONE:
-            yield _judge_segment(verdict, files, clock() - began)
+        report = None if files.log is None else verify_segment(files.log, keys)
+        if report is not None and report.status is not Status.GONE:
+            yield _judge_segment(report, files, clock() - began)
             return
     yield Check("segment", True, "there is none to read yet", "write to a table with cdc = true, and check again")
 
 
-def _judge_segment(verdict: FileReport, files: SegmentFiles, seconds: float) -> Check:
-    rate = verdict.size / _MIB / seconds if seconds > 0 else 0.0
-    detail = f"{verdict.file}: {verdict.frames} mutations, {verdict.size >> 20} MiB read at {rate:.0f} MiB/s"
-    if verdict.reason:
-        detail += f"; {verdict.status}: {verdict.reason}"
-    if verdict.status is Status.UNREAD:
+def _judge_segment(report: FileReport, files: SegmentFiles, seconds: float) -> Check:
+    rate = report.size / _MIB / seconds if seconds > 0 else 0.0
+    detail = f"{report.file}: {report.frames} mutations, {report.size >> 20} MiB read at {rate:.0f} MiB/s"
+    if report.reason:
+        detail += f"; {report.status}: {report.reason}"
+    if report.status is Status.UNREAD:
         return Check(
             "segment", False, detail, "let this user read the segments; see agent.keystore and agent.segment_key"
         )
     advice = f"the agent reads up to the damage and keeps the file: `tailrace verify {files.log}`"
-    return judge("segment", verdict.status is not Status.DAMAGED, detail, advice)
+    return judge("segment", report.status is not Status.DAMAGED, detail, advice)
 
 
 def check_spool_disk(settings: AgentSettings, clock: Clock = time.monotonic) -> Iterator[Check]:

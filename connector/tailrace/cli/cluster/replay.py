@@ -107,17 +107,17 @@ def replay_(
     segments = _segments(directory)
     keys = _keys(settings, key, keystore, keystore_password_file)
     origins = origins_of(settings, schema, host)
-    outcome, bar = Replayed(), sys.stderr.isatty()
+    replayed, bar = Replayed(), sys.stderr.isatty()
     with stopped_by_signals():
         if to is not None:
             with lines_outlet(to, origins, table, bounds) as lines:
-                _run(segments, lines, bounds, outcome, epoch, keys, bar=bar and str(to) != "-")
+                _run(segments, lines, bounds, replayed, epoch, keys, bar=bar and str(to) != "-")
         else:
             say(f"replaying as host {origins.host}, log epoch {epoch}")
             present = present or schema is not None
             with kafka_outlet(settings, origins, table, bounds, present=present) as kafka, _told_where(kafka):
-                _run(segments, kafka, bounds, outcome, epoch, keys, bar=bar)
-    _tell(outcome)
+                _run(segments, kafka, bounds, replayed, epoch, keys, bar=bar)
+    _tell(replayed)
 
 
 def _segments(directory: Path) -> tuple[SegmentFiles, ...]:
@@ -141,7 +141,7 @@ def _run(
     segments: Sequence[SegmentFiles],
     outlet: Outlet,
     bounds: Bounds,
-    outcome: Replayed,
+    replayed: Replayed,
     epoch: int,
     keys: Keys,
     *,
@@ -149,7 +149,7 @@ def _run(
 ) -> None:
     try:
         with _progress(segments, bar) as progress:
-            replay(segments, outlet, bounds, outcome, epoch=epoch, keys=keys, progress=progress)
+            replay(segments, outlet, bounds, replayed, epoch=epoch, keys=keys, progress=progress)
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -192,13 +192,13 @@ def _told_where(outlet: KafkaOutlet) -> Iterator[None]:
         raise
 
 
-def _tell(outcome: Replayed) -> None:
-    for words in outcome.damaged:
+def _tell(replayed: Replayed) -> None:
+    for words in replayed.damaged:
         say(words)
-    for reason, (position, count) in outcome.left_out.items():
+    for reason, (position, count) in replayed.left_out.items():
         say(f"{position}: {reason}; {count} mutation{'s' * (count > 1)} left out")
-    counts = ((outcome.changes, "change"), (outcome.mutations, "mutation"), (outcome.segments, "segment"))
+    counts = ((replayed.changes, "change"), (replayed.mutations, "mutation"), (replayed.segments, "segment"))
     changes, mutations, segments = (f"{amount} {noun}{'s' * (amount != 1)}" for amount, noun in counts)
     say(f"{changes} of {mutations} in {segments} replayed")
-    if outcome.damaged or outcome.left_out:
+    if replayed.damaged or replayed.left_out:
         raise typer.Exit(DAMAGED)

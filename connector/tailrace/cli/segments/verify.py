@@ -18,7 +18,7 @@ from tailrace.cli.support.options import DAMAGED, Key, Keystore, PasswordFile
 from tailrace.commitlog.descriptor import parse_name
 from tailrace.segments.files import list_segments
 from tailrace.segments.keys import keys_of
-from tailrace.segments.verify import FileReport, Status, verdicts
+from tailrace.segments.verify import FileReport, Status, reports
 from tailrace_common.cli.console import on_terminal, print_json, print_rows, say
 from tailrace_schemas.errors import SettingsError
 
@@ -49,7 +49,7 @@ def verify(
     """
     keys = keys_of(key, keystore, keystore_password_file)
     paths = list(_segments(locations))
-    with verdicts(paths, keys, jobs or os.cpu_count() or 1) as results:
+    with reports(paths, keys, jobs or os.cpu_count() or 1) as results:
         counts = _show(results, [_size(path) for path in paths])
     total = counts.total()
     parts = ", ".join(f"{counts[status]} {status.value}" for status in Status if counts[status]) or "nothing to verify"
@@ -70,32 +70,32 @@ def _segments(locations: Iterable[Path]) -> Iterator[Path]:
         except OSError as error:
             raise SettingsError(f"{path}: cannot be listed: {error.strerror}") from None
         yield from (files.log for files in listing.segments if files.log is not None)
-        # What has a segment's name and is no file gets its verdict too.
+        # What has a segment's name and is no file gets its report too.
         yield from (path / name for name in listing.foreign if parse_name(name) is not None)
 
 
-def _show(verdicts: Iterable[FileReport], sizes: Sequence[int]) -> Counter[Status]:
-    """Print the verdicts as they come, on a terminal those that are not ok; how many there are of each status."""
+def _show(reports: Iterable[FileReport], sizes: Sequence[int]) -> Counter[Status]:
+    """Print the reports as they come, on a terminal those that are not ok; how many there are of each status."""
     counts: Counter[Status] = Counter()
     rows: list[dict[str, object]] = []
-    for verdict in _with_bar(verdicts, sizes) if sys.stderr.isatty() else verdicts:
-        counts[verdict.status] += 1
+    for report in _with_bar(reports, sizes) if sys.stderr.isatty() else reports:
+        counts[report.status] += 1
         if not on_terminal():
-            print_json(asdict(verdict))
-        elif verdict.status is not Status.OK:
-            rows.append({"file": verdict.file, "status": verdict.status.value, "reason": verdict.reason})
+            print_json(asdict(report))
+        elif report.status is not Status.OK:
+            rows.append({"file": report.file, "status": report.status.value, "reason": report.reason})
     print_rows(rows)
     return counts
 
 
-def _with_bar(verdicts: Iterable[FileReport], sizes: Sequence[int]) -> Iterator[FileReport]:
-    """The verdicts, while a bar on stderr shows how many bytes of all are done."""
+def _with_bar(reports: Iterable[FileReport], sizes: Sequence[int]) -> Iterator[FileReport]:
+    """The reports, while a bar on stderr shows how many bytes of all are done."""
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("verifying", total=sum(sizes))
-        for verdict, size in zip(verdicts, sizes, strict=True):
+        for report, size in zip(reports, sizes, strict=True):
             bar.advance(task, size)
-            yield verdict
+            yield report
 
 
 def _size(path: Path) -> int:

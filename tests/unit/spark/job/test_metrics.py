@@ -230,7 +230,7 @@ def test_letters_of_a_subscription_are_listed_by_its_own_command() -> None:
     command = "tailrace subscriptions shop.orders/w --letters"
     metrics = StreamMetrics(SinkPlace("w-1", "sql", "sqlite:///t.db", "docs/sinks/sql.md", letters=command))
     metrics.wrote(Progress(batch=7, records=1, summary=Summary(dead_letters=1)))
-    assert metrics.report.target.letters_command == f"`{command}`"
+    assert metrics.report.sink_place.letters_command == f"`{command}`"
     assert f"`{command}` says why, or the place that docs/sinks/sql.md names" in json.dumps(status(metrics))
 
 
