@@ -145,9 +145,10 @@ class Worker:
     def _look_after(self) -> None:
         """Report what fails and what works again; take leave of what has ended.
 
-        What others wait for, and this worker has no slot for, gets those of runs that wait for their sinks.
+        What others wait for, and this worker has no slot for, gets those of runs that wait for their sinks or tables.
         """
-        shortage = len(self._not_run(self._leases.free())) if self.running >= self._pace.most else 0
+        wanted = len(self._not_run(self._leases.free())) if self.running >= self._pace.most else 0
+        shortage = wanted - len(self._ending)  # whose slots are free soon
         refresh = self._clock() - self._refreshed >= _REFRESH_SECONDS
         if refresh:
             self._refreshed = self._clock()
@@ -157,8 +158,12 @@ class Worker:
                     self._ended(identity, run)
                     continue
                 self._report(identity, run)
-                if shortage and identity not in self._ending and (failure := run.failure) is not None:
-                    self._end(identity, self._failed(identity, run.claim, failure))
+                if (
+                    shortage > 0
+                    and identity not in self._ending
+                    and (pause := self._gives_way(identity, run)) is not None
+                ):
+                    self._end(identity, pause)
                     shortage -= 1
                 if refresh:
                     run.refresh()
@@ -166,6 +171,12 @@ class Worker:
                 self._end(identity)
                 if run.ended:
                     self._forget(identity)
+
+    def _gives_way(self, identity: int, run: Running) -> float | None:
+        """For how many seconds another may have the slot of one that does nothing; None: it keeps its slot."""
+        if (failure := run.failure) is not None:
+            return self._failed(identity, run.claim, failure)
+        return self._pace.longest_pause if run.idle else None
 
     def _report(self, identity: int, run: Running) -> None:
         """Of one that runs: what fails or is waited for, or that it works again."""

@@ -23,14 +23,12 @@ from tailrace_schemas.topics import Internal, KafkaPartition, internal_topic
 from tailrace_spark.job.metrics import StreamMetrics
 from tailrace_spark.sinks.protocol import AnnouncedSink, Sink, Watermark, WatermarkedSink
 
-_LOG: Final = logging.getLogger("tailrace_spark")
-_SECONDS: Final = 2.0
-Ends = Mapping[KafkaPartition, int]
-"""An offset of each partition: its end, or what has been read up to."""
 log = logging.getLogger("tailrace_spark")
 
-_SWEEP_SECONDS: Final = 2.0
-_WAITS: Final = Waits(2 * _SWEEP_SECONDS, 60.0)
+_SECONDS: Final = 2.0  # between two sweeps, and two looks at what is announced
+_WAITS: Final = Waits(2 * _SECONDS, 60.0)
+Ends = Mapping[KafkaPartition, int]
+"""An offset of each partition: its end, or what has been read up to."""
 
 
 class Schemas(Protocol):
@@ -98,7 +96,7 @@ class Upkeep(Closing):
         except Exception as error:  # the changes go on, whatever it is; what we do not know comes with its traceback
             if str(error) != self._problem:
                 trace = None if isinstance(error, TailraceError) else error
-                _LOG.warning(
+                log.warning(
                     "log tables or their watermarks are not up to date; trying again: %s", error, exc_info=trace
                 )
             self._problem = str(error)
@@ -269,7 +267,7 @@ class Sweeper:
         self._metrics = metrics
         self._clock = clock
         self._swept = clock()
-        self._pause = _SWEEP_SECONDS
+        self._pause = _SECONDS
         self._backoff = Backoff(_WAITS)
 
     def run(self) -> None:
@@ -280,7 +278,7 @@ class Sweeper:
             return
         try:
             self._metrics.swept(self._sweeping.sweep())
-            self._pause = _SWEEP_SECONDS
+            self._pause = _SECONDS
             self._backoff.reset()
         except ServiceError as error:
             self._pause = self._backoff.next()

@@ -36,6 +36,7 @@ class Run:
         self.ended = False
         self.failure: Failure | None = None
         self.note: Failure | None = None
+        self.idle = False
         self.finished: str | None = None
         self.works = True
         self.stopped = False
@@ -280,12 +281,33 @@ def test_those_that_fail_keep_no_slot_from_one_that_works(site: Site, ends: bool
     assert {site.state(identity)[0] for identity in dead} == {"failing"}
 
 
-def test_runs_that_wait_for_their_sinks_stay_while_nobody_wants_their_slots(site: Site) -> None:
+@pytest.mark.promise("subscription.isolated")
+def test_those_without_a_published_table_keep_no_slot_from_one_that_has_some(site: Site) -> None:
+    """They have their turns too, and stay active."""
+    waiting, worker = site.subscribe(*"abc"), site.worker("w", most=3)
+    worker.beat()
+    for run in site.runs["w"]:
+        run.note, run.idle = Failure("shop.orders has no cdc", "ALTER TABLE shop.orders WITH cdc = true"), True
+    [healthy] = site.subscribe("healthy")
+    worker.beat()
+    worker.beat()
+    assert site.state(healthy) == ("active", "w")
+    assert [run.stopped for run in site.runs["w"]].count(True) == 1
+    for _ in range(12):
+        site.now += 30
+        worker.beat()
+    assert {run.claim.subscription.id for run in site.runs["w"] if run.claim.token == 2} == {waiting[0]}
+    assert [run.stopped for run in site.runs["w"] if run.claim.subscription.id == healthy] == [False]
+    assert {site.state(identity)[0] for identity in waiting} == {"active"}
+
+
+@pytest.mark.parametrize("failure", [DOWN, None])
+def test_runs_that_only_wait_stay_while_nobody_wants_their_slots(site: Site, failure: Failure | None) -> None:
     site.subscribe(*"abc")
     worker = site.worker("w", most=3)
     worker.beat()
     for run in site.runs["w"]:
-        run.failure, run.works = DOWN, False
+        run.failure, run.idle, run.works = failure, failure is None, False
     worker.beat()
     worker.beat()
     assert [run.stopped for run in site.runs["w"]] == [False] * 3
