@@ -117,19 +117,19 @@ class FilesOutlet(LogShares):
             self._reach = read_reach(self.store)
         return Attempt(self._name, self._reach)
 
-    def extend(self, ends: Mapping[KafkaPartition, int]) -> None:
-        """Keep that files may reach so far from now on."""
+    def extend(self, attempt: Attempt, ends: Mapping[KafkaPartition, int]) -> None:
+        """Keep that files of an attempt may reach so far. Raises TakenError."""
         former_reach = self._reach or Reach()
         reach = former_reach.with_ends(ends)
         if reach is not former_reach:
-            write_reach(self.store, reach)
+            write_reach(self.store, attempt.name, reach)
             self._reach = reach
 
     def writer(self, batch: MicroBatch, needed: Needed, imaging: ShareImaging | None) -> FilesWriter:
         """As LogShares says."""
         del needed, imaging  # files say their own
         attempt = self.attempt()
-        self.extend(batch.ends)
+        self.extend(attempt, batch.ends)
         return FilesWriter(self.store, self.settings, attempt, self.letters)
 
     def commit(self, messages: Sequence[CommitMessage] = ()) -> None:
@@ -349,7 +349,7 @@ class FilesBatch(Batch):
             self._end(key)
         self._letters.put(self._set_aside)
         if self._driver is not None:
-            self._driver.extend({partition: span.last + 1 for partition, span in self._spans.items()})
+            self._driver.extend(self._attempt, {partition: span.last + 1 for partition, span in self._spans.items()})
         for path in sorted(set(self._left()) - self._staged.keys()):
             self._store.remove(self._attempt.name, path)
         for path in sorted(self._staged):

@@ -254,7 +254,9 @@ def read_reach(store: FileStore) -> Reach:
     return Reach(by_partition(value["ends"]))
 
 
-def write_reach(store: FileStore, reach: Reach) -> None:
-    """Keep it."""
-    value = {"format": FORMAT, "ends": by_topic(reach.ends)}
-    store.write(_PATH, json.dumps(value).encode())
+def write_reach(store: FileStore, attempt: str, reach: Reach) -> None:
+    """Keep it, by an attempt that still holds. Raises TakenError: a later attempt's files may reach further."""
+    staged, stream = store.stage(attempt)
+    with answering(staged), stream:
+        stream.write(json.dumps({"format": FORMAT, "ends": by_topic(reach.ends)}).encode())
+    store.place(attempt, staged, _PATH)

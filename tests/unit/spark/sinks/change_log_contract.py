@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tailrace_schemas.avro import Encoder, SchemaEntry, decode
 from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_schemas.change_json import ChangeForms
-from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.errors import ServiceError, TailraceError
 from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId, Summary
@@ -44,6 +44,8 @@ WIDE = table(
     table_id=UUID(int=7),
 )
 STREAM = Assignment(1_000, bytes(15) + b"\x01")
+DAY = 86_400_000_000
+"""In microseconds."""
 
 
 class Crash(BaseException):
@@ -150,10 +152,10 @@ def require_order(records: Iterable[Mapping[str, Any]]) -> None:
 
 def batches(topic: Topic) -> list[list[Piece]]:
     """Three micro-batches, of several pieces, keys and days, with dead letters in the second."""
-    log, day = Log(PLAIN), 86_400_000_000
-    first = [log.insert((number,), (), day + number, v=f"first {number}") for number in range(7)]
-    second = [log.update((number % 4,), (), 2 * day + number, w=number) for number in range(9)]
-    third = [log.delete((number,), (), 3 * day) for number in range(3)]
+    log = Log(PLAIN)
+    first = [log.insert((number,), (), DAY + number, v=f"first {number}") for number in range(7)]
+    second = [log.update((number % 4,), (), 2 * DAY + number, w=number) for number in range(9)]
+    third = [log.delete((number,), (), 3 * DAY) for number in range(3)]
     return [
         [topic.piece(*first)],
         [topic.piece(*second[:5], letters=1), topic.piece(*second[5:])],
@@ -383,6 +385,31 @@ class ChangeLogContract:
         finally:
             sink.close()
         return False
+
+    @pytest.mark.promise("sink.successor")
+    @pytest.mark.parametrize("at", range(3))
+    def test_a_writer_that_was_stopped_in_a_batch_adds_nothing_to_what_its_heir_wrote(
+        self, stores: Callable[[], Outside], at: int
+    ) -> None:
+        """Stopped before a piece, or before the commit; the heir's batch has what came meanwhile, too."""
+        outside, topic = stores(), Topic()
+        first, second, third = batches(topic)
+        deliver(outside, *first)
+        meanwhile = topic.piece(*(Log(PLAIN).update((number,), (), 2 * DAY + number, v="x") for number in range(4)))
+
+        def stopped() -> Iterator[Piece]:
+            yield from second[:at]
+            deliver(outside, *second, *third, meanwhile)
+            yield from second[at:]
+
+        with closing(outside.open()) as sink, suppress(TailraceError):
+            write_here(sink, stopped())
+        deliver(outside, meanwhile)
+        records = outside.records()
+        assert changes_of(once(records), PLAIN) == delivered_by(*first, *second, *third, meanwhile)
+        require_order(records)
+        if outside.exactly_once:
+            assert len(records) == len(once(records))
 
     @pytest.mark.slow
     def test_a_batch_that_failed_goes_out_by_the_same_sink(self, stores: Callable[[], Outside]) -> None:
