@@ -67,7 +67,7 @@ class Trial:
         stream.until(self._is_through)
         assert self._shown() == self.source.rows()
         assert letters_in(self._kafka, self._prefix) == []
-        assert self.database.select("SELECT * FROM tailrace_held_changes") == []
+        assert self.database.select("SELECT * FROM tailrace_deferred_changes") == []
         assert stream.stop() == 0, stream.words()
 
     def _is_through(self) -> bool:

@@ -47,8 +47,8 @@ _ERASURE: Final = b"\x06"
 """What truncations erase of the rows that the table has when it is merged again."""
 _NAME: Final = sa.Text().with_variant(sa.String(255), MYSQL)
 _LONG: Final = sa.Text().with_variant(mysql.LONGTEXT(), MYSQL)
-HELD_TABLES: Final = sa.Table(
-    "tailrace_held_tables",
+DEFERRED_TABLES: Final = sa.Table(
+    "tailrace_deferred_tables",
     CATALOG,
     sa.Column("table_id", _NAME, primary_key=True),
     sa.Column("name", sa.Text, nullable=False),
@@ -57,8 +57,8 @@ HELD_TABLES: Final = sa.Table(
     sa.Column("definition", _LONG, nullable=False),
     **MYSQL_TABLE,
 )
-HELD: Final = sa.Table(
-    "tailrace_held_changes",
+DEFERRED: Final = sa.Table(
+    "tailrace_deferred_changes",
     CATALOG,
     sa.Column("topic", _NAME, primary_key=True),
     sa.Column("partition", sa.Integer, primary_key=True),
@@ -163,7 +163,7 @@ class DeferredTables:
 
     def waiting(self, connection: sa.Connection) -> dict[UUID, TableRecord]:
         """The records of the tables of which changes are kept."""
-        rows = connection.execute(sa.select(HELD_TABLES.c.table_id, HELD_TABLES.c.definition))
+        rows = connection.execute(sa.select(DEFERRED_TABLES.c.table_id, DEFERRED_TABLES.c.definition))
         return {UUID(table_id): decode_record(text)[0] for table_id, text in rows}
 
     def keep(
@@ -177,57 +177,64 @@ class DeferredTables:
     ) -> None:
         """Keep changes of a table, and why; `now` in seconds since the epoch."""
         existing = connection.execute(
-            sa.select(HELD_TABLES.c.definition, HELD_TABLES.c.since).where(HELD_TABLES.c.table_id == str(table.id))
+            sa.select(DEFERRED_TABLES.c.definition, DEFERRED_TABLES.c.since).where(
+                DEFERRED_TABLES.c.table_id == str(table.id)
+            )
         ).one_or_none()
         record = TableRecord(table, announced)
         if existing is not None:
             record = define(decode_record(existing.definition)[0], table, announced)
         since = now if existing is None else existing.since
-        names = [column.name for column in HELD_TABLES.columns]
-        overwrite(connection, HELD_TABLES, names, [(str(table.id), str(table), why, since, encode_record(record))])
+        names = [column.name for column in DEFERRED_TABLES.columns]
+        overwrite(connection, DEFERRED_TABLES, names, [(str(table.id), str(table), why, since, encode_record(record))])
         overwrite(
-            connection, HELD, [column.name for column in HELD.columns], [_row(table, change) for change in changes]
+            connection,
+            DEFERRED,
+            [column.name for column in DEFERRED.columns],
+            [_row(table, change) for change in changes],
         )
 
     def kept(self, connection: sa.Connection, table_id: UUID, size: int) -> Iterator[list[DeferredChange]]:
         """The changes that are kept of a table, some at a time; each is forgotten once the next are asked for."""
-        c = HELD.c
-        query = sa.select(HELD).where(c.table_id == str(table_id)).order_by(c.topic, c.partition, c.offset).limit(size)
-        delete = HELD.delete().where(c.topic == sa.bindparam("t"), c.partition == sa.bindparam("p"))
+        c = DEFERRED.c
+        query = (
+            sa.select(DEFERRED).where(c.table_id == str(table_id)).order_by(c.topic, c.partition, c.offset).limit(size)
+        )
+        delete = DEFERRED.delete().where(c.topic == sa.bindparam("t"), c.partition == sa.bindparam("p"))
         delete = delete.where(c.offset == sa.bindparam("o"))
         while rows := connection.execute(query).all():
-            yield [_held(row) for row in rows]
+            yield [_deferred_of(row) for row in rows]
             connection.execute(delete, [{"t": row.topic, "p": row.partition, "o": row.offset} for row in rows])
 
     def erase(self, connection: sa.Connection, table_id: UUID, erased: Deletion) -> None:
         """Forget what a truncation took of the changes that are kept."""
-        c = HELD.c
+        c = DEFERRED.c
         of_table = c.table_id == str(table_id)
         if erased == EVERYTHING:
-            connection.execute(HELD.delete().where(of_table))
+            connection.execute(DEFERRED.delete().where(of_table))
             return
-        for row in connection.execute(sa.select(HELD).where(of_table)).all():
-            if _newest(_held(row)) <= erased.written:
+        for row in connection.execute(sa.select(DEFERRED).where(of_table)).all():
+            if _newest(_deferred_of(row)) <= erased.written:
                 record = sa.and_(c.topic == row.topic, c.partition == row.partition, c.offset == row.offset)
-                connection.execute(HELD.delete().where(record))
+                connection.execute(DEFERRED.delete().where(record))
 
     def erasure(self, connection: sa.Connection, table_id: UUID) -> Deletion | None:
         """What truncations erase of the table's rows, once it is merged again; None: nothing."""
-        c = HELD.c
-        query = sa.select(HELD).where(c.table_id == str(table_id), c.clustering == _ERASURE)
+        c = DEFERRED.c
+        query = sa.select(DEFERRED).where(c.table_id == str(table_id), c.clustering == _ERASURE)
         erased: Deletion | None = None
         for row in connection.execute(query):
-            erased = stronger(erased, _erased(_held(row)))
+            erased = stronger(erased, _erased(_deferred_of(row)))
         return erased
 
     def forget(self, connection: sa.Connection, table_id: UUID) -> None:
         """Nothing of what waits of this table is wanted any more."""
-        connection.execute(HELD.delete().where(HELD.c.table_id == str(table_id)))
+        connection.execute(DEFERRED.delete().where(DEFERRED.c.table_id == str(table_id)))
         self.release(connection, table_id)
 
     def release(self, connection: sa.Connection, table_id: UUID) -> None:
         """Nothing of this table waits any more."""
-        connection.execute(HELD_TABLES.delete().where(HELD_TABLES.c.table_id == str(table_id)))
+        connection.execute(DEFERRED_TABLES.delete().where(DEFERRED_TABLES.c.table_id == str(table_id)))
 
 
 def _erased(deferred: DeferredChange) -> Deletion:
@@ -259,9 +266,9 @@ def _row(table: Table, deferred: DeferredChange) -> tuple[object, ...]:
     return (*record, deferred.key, deferred.at, values, deferred.state, generation, stream_id)
 
 
-def _held(row: sa.Row[tuple[object, ...]]) -> DeferredChange:
+def _deferred_of(row: sa.Row[tuple[object, ...]]) -> DeferredChange:
     if row.state is None:
-        raise CorruptError("a held change without a state")
+        raise CorruptError("a deferred change without a state")
     record_id = RecordId(row.topic, row.partition, row.offset, bytes.fromhex(row.schema_id))
     clustering = tuple(None if value is None else bytes.fromhex(value) for value in json.loads(row.clustering_values))
     assignment = None if row.stream_id is None else Assignment(row.generation, bytes(row.stream_id))
@@ -269,8 +276,8 @@ def _held(row: sa.Row[tuple[object, ...]]) -> DeferredChange:
 
 
 __all__ = [
-    "HELD",
-    "HELD_TABLES",
+    "DEFERRED",
+    "DEFERRED_TABLES",
     "DeferredChange",
     "DeferredTables",
     "deferred_change",

@@ -233,7 +233,7 @@ class PieceMerges:
         letters: Letters,
     ) -> None:
         self.merges = merges
-        self.held = DeferredTables()
+        self.deferred = DeferredTables()
         self.purges = Purges()
         self.waits: dict[UUID, TableWait] = {}
         self._dialect = dialect
@@ -331,7 +331,7 @@ class PieceMerges:
         self.merges.truncations(connection, table.id).store(connection, truncated.truncations)
         deferred: list[DeferredChange] = []
         if truncated.erased is not None:
-            self.held.erase(connection, table.id, truncated.erased)
+            self.deferred.erase(connection, table.id, truncated.erased)
             truncation = next(delivered for delivered in changes if delivered.change.op is Op.TRUNCATE)
             deferred.append(deferred_erasure(truncation.record_id, truncated.erased))
         for delivered in truncated.left:
@@ -341,9 +341,9 @@ class PieceMerges:
                 if not is_of_table(error):
                     raise
                 letters.append(DeadLetter(delivered.record_id, reason_of(error), delivered.message))
-        self.held.keep(connection, table, announced, deferred, why, int(self._clock()))
+        self.deferred.keep(connection, table, announced, deferred, why, int(self._clock()))
         log.warning(
-            "%s: deferred %d changes to tailrace_held_changes, other tables go on; will retry: %s",
+            "%s: deferred %d changes to tailrace_deferred_changes, other tables go on; will retry: %s",
             table,
             len(deferred),
             why,

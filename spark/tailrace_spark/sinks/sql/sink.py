@@ -55,7 +55,7 @@ from tailrace_spark.sinks.state_store.tables import CATALOG, MYSQL, MYSQL_TABLE,
 
 log = logging.getLogger("tailrace_spark")
 
-_HELD_AT_ONCE: Final = 2_000
+_DEFERRED_AT_ONCE: Final = 2_000
 _PURGED_AT_ONCE: Final = 2_000  # rows of a table at each sweep
 _CHUNK: Final = 2_000
 STREAMS: Final = sa.Table(
@@ -73,8 +73,8 @@ class SqlSink:
 
     A share of a micro-batch is one transaction. A change that the database refuses (U+0000 in PostgreSQL, a key too
     long for its index) goes to the dead letters; all others are merged. The changes of a table that the database
-    refuses as a whole, since somebody altered it or took a right away, are deferred in `tailrace_held_changes`. They
-    are merged once the database takes them; the other tables go on.
+    refuses as a whole, since somebody altered it or took a right away, are deferred. They wait in
+    `tailrace_deferred_changes` until the database takes them; the other tables go on.
     """
 
     def __init__(
@@ -233,7 +233,7 @@ class SqlSink:
                 self._claim.take(self._begun(otherwise))
             with self._begun(otherwise) as connection:
                 if not self._created:
-                    waiting = self._pieces.held.waiting(connection)
+                    waiting = self._pieces.deferred.waiting(connection)
                     waits = self._pieces.waits
                     self._pieces.waits = {table_id: waits.get(table_id, TableWait()) for table_id in waiting}
                 yield connection
@@ -257,14 +257,14 @@ class SqlSink:
         """Try the tables again that wait and are due; how many rows that changed."""
         due = {table_id for table_id, wait in self._pieces.waits.items() if wait.until <= self._clock()}
         rows = 0
-        waiting = self._pieces.held.waiting(connection) if due else {}
+        waiting = self._pieces.deferred.waiting(connection) if due else {}
         for table_id in due:
             if table_id not in waiting:
                 del self._pieces.waits[table_id]
                 continue
             letters: list[DeadLetter] = []
             some, why = self._pieces.attempt(
-                connection, letters, partial(self._take_held, connection, waiting[table_id], letters)
+                connection, letters, partial(self._take_deferred, connection, waiting[table_id], letters)
             )
             if why is None:
                 rows += some
@@ -276,17 +276,17 @@ class SqlSink:
                 self._pieces.waits[table_id] = TableWait(why, self._clock() + WAITS.after(failures), failures)
         return rows
 
-    def _take_held(self, connection: sa.Connection, record: TableRecord, letters: list[DeadLetter]) -> int:
+    def _take_deferred(self, connection: sa.Connection, record: TableRecord, letters: list[DeadLetter]) -> int:
         table = record.definition
         if self._catalog.closed(connection, table, record.announced):
-            self._pieces.held.forget(connection, table.id)
+            self._pieces.deferred.forget(connection, table.id)
             return 0
         merge = self._merges.by_definitions(connection, [(table, record.announced)])
-        erased = self._pieces.held.erasure(connection, table.id)
+        erased = self._pieces.deferred.erasure(connection, table.id)
         rows = 0 if erased is None else merge.erase(connection, erased, int(self._clock()))
-        for some in self._pieces.held.kept(connection, table.id, _HELD_AT_ONCE):
+        for some in self._pieces.deferred.kept(connection, table.id, _DEFERRED_AT_ONCE):
             rows += self._merges.merge_by_parts(connection, merge, some, letters, gather_deferred)
-        self._pieces.held.release(connection, table.id)
+        self._pieces.deferred.release(connection, table.id)
         return rows
 
     def _swept(self, connection: sa.Connection, tables: LayoutTables) -> int:

@@ -53,17 +53,17 @@ def test_a_table_that_was_taken_away_waits_and_the_others_go_on(database: Databa
     assert database.select("SELECT v, w FROM shop_plain") == [("a", None)]
     time.now += 1
     assert write_here(sink, batch) == Summary(1, 0, 0, 5)  # delivered again: kept once
-    assert database.select("SELECT count(*) FROM tailrace_held_changes") == [(5,)]
-    [(name, since)] = database.select("SELECT name, since FROM tailrace_held_tables")
+    assert database.select("SELECT count(*) FROM tailrace_deferred_changes") == [(5,)]
+    [(name, since)] = database.select("SELECT name, since FROM tailrace_deferred_tables")
     assert (name, since) == ("shop.plain", 100)
     execute(database, "ALTER TABLE elsewhere RENAME TO shop_plain__state")
     assert write_here(sink, []) == Summary()  # it was tried a moment ago
-    assert database.select("SELECT count(*) FROM tailrace_held_changes") == [(5,)]
+    assert database.select("SELECT count(*) FROM tailrace_deferred_changes") == [(5,)]
     time.now += 10
     assert sink.sweep() == 2
     assert database.select("SELECT * FROM shop_plain") == [(1, None, 5), (2, "z", None)]
-    assert database.select("SELECT count(*) FROM tailrace_held_changes") == [(0,)]
-    assert database.select("SELECT name FROM tailrace_held_tables") == []
+    assert database.select("SELECT count(*) FROM tailrace_deferred_changes") == [(0,)]
+    assert database.select("SELECT name FROM tailrace_deferred_tables") == []
     assert write_here(sink, batch) == Summary(6, 0, 0)
     sink.close()
 
@@ -101,7 +101,7 @@ def test_a_right_that_was_taken_away(database: Database) -> None:
     assert write_here(sink, [piece([log.update((1,), (), 2, w=2), Log(OTHER).insert((2,), (), 1, v="b")])]) == Summary(
         1, 1, 0, 1
     )
-    [(reason,)] = database.select("SELECT reason FROM tailrace_held_tables")
+    [(reason,)] = database.select("SELECT reason FROM tailrace_deferred_tables")
     assert "permission denied" in reason
     assert "let this user" in reason
     execute(database, f"GRANT ALL ON shop_plain__rows TO {user}")
@@ -115,7 +115,7 @@ def test_a_right_that_was_taken_away(database: Database) -> None:
 def test_a_database_that_takes_nothing_holds_the_batch(database: Database) -> None:
     sink = SqlSink(database.url)
     write_here(sink, [piece([Log(PLAIN).insert((1,), (), 1, v="a")])])
-    execute(database, "DROP TABLE tailrace_held_tables", "ALTER TABLE shop_plain__state RENAME TO elsewhere")
+    execute(database, "DROP TABLE tailrace_deferred_tables", "ALTER TABLE shop_plain__state RENAME TO elsewhere")
     with pytest.raises(ServiceError, match="delivered again"):
         write_here(sink, [piece([Log(PLAIN).insert((2,), (), 1, v="a")])])
     sink.close()
@@ -133,7 +133,7 @@ def test_a_truncation_of_a_table_that_waits(database: Database, upto: Position |
     write_here(sink, [piece([written(1, 1, behind=False), written(2, 2, behind=False)])])
     execute(database, "ALTER TABLE shop_plain__state RENAME TO elsewhere")
     write_here(sink, [piece([written(3, 3, behind=False), written(4, 4, behind=False), log.delete_partition((5,), 5)])])
-    assert database.select("SELECT count(*) FROM tailrace_held_changes") == [(3,)]
+    assert database.select("SELECT count(*) FROM tailrace_deferred_changes") == [(3,)]
     truncation = truncate(PLAIN, "h", 10, upto)
     batch = [piece([written(5, 20, behind=False), truncation, written(6, 20, behind=True)])]
     write_here(sink, batch)
@@ -145,7 +145,7 @@ def test_a_truncation_of_a_table_that_waits(database: Database, upto: Position |
     write_here(sink, [piece([written(7, 21, behind=True), written(8, 22, behind=False)])])
     shown = [(6,), (7,)] if upto is not None else [(5,), (6,), (7,), (8,)]
     assert database.select("SELECT id FROM shop_plain") == shown
-    assert database.select("SELECT count(*) FROM tailrace_held_changes") == [(0,)]
+    assert database.select("SELECT count(*) FROM tailrace_deferred_changes") == [(0,)]
     sink.close()
 
 

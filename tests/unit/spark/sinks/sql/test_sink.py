@@ -317,9 +317,9 @@ def test_tables_named_like_those_of_the_sink_itself(database: Database) -> None:
     assert views == {"tailrace_tables_2", "tailrace_streams_2", kept}
 
 
-def why_held(database: Database) -> str:
+def why_deferred(database: Database) -> str:
     """Why changes wait, of the one table whose do."""
-    [(reason,)] = database.select("SELECT reason FROM tailrace_held_tables")
+    [(reason,)] = database.select("SELECT reason FROM tailrace_deferred_tables")
     return str(reason)
 
 
@@ -328,7 +328,7 @@ def test_what_is_in_the_way_is_named_with_its_remedy(database: Database) -> None
         connection.exec_driver_sql("CREATE TABLE shop_plain (mine INTEGER)")
     change = Log(PLAIN).insert((1,), (), 1, v="a")
     assert write(database, change).deferred == 1
-    assert re.search(r"shop_plain.* already exists.*: drop or rename that, or give ", why_held(database))
+    assert re.search(r"shop_plain.* already exists.*: drop or rename that, or give ", why_deferred(database))
     with database.engine.begin() as connection:
         connection.exec_driver_sql("DROP TABLE shop_plain")
     assert write(database) == Summary()
@@ -337,7 +337,7 @@ def test_what_is_in_the_way_is_named_with_its_remedy(database: Database) -> None
         connection.exec_driver_sql("DROP VIEW shop_plain")
         connection.exec_driver_sql("DROP TABLE shop_plain__rows")
     assert write(database, Log(PLAIN).insert((2,), (), 1, v="b")).deferred == 1
-    assert re.search(r"shop_plain__rows.*undo what changed them", why_held(database))
+    assert re.search(r"shop_plain__rows.*undo what changed them", why_deferred(database))
 
 
 def test_the_table_names_template(database: Database) -> None:

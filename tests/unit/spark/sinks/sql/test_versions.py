@@ -34,7 +34,7 @@ def test_a_table_of_another_version_ends_the_stream(database: Database) -> None:
     sink.close()
     assert database.select("SELECT c FROM shop_t") == [("b",)]
     assert letters.all == []
-    assert database.select("SELECT count(*) FROM tailrace_held_changes") == [(0,)]
+    assert database.select("SELECT count(*) FROM tailrace_deferred_changes") == [(0,)]
 
 
 @pytest.mark.promise("sql.later-formats")
@@ -46,7 +46,7 @@ def test_tables_of_another_format_are_refused(database: Database, name: str) -> 
     sink.close()
     with database.engine.begin() as connection:
         connection.execute(sa.update(FORMATS).where(FORMATS.c.name == name).values(format=2))
-        connection.exec_driver_sql("DROP TABLE tailrace_held_changes")
+        connection.exec_driver_sql("DROP TABLE tailrace_deferred_changes")
     before = database.everything()
     sink = SqlSink(database.url)
     with pytest.raises(SettingsError, match=rf"the table {name} in .* by another version .*format 2.*Install"):
