@@ -83,7 +83,7 @@ BREAKAGES: Final = {
     "what-a-registry-refused-stays-refused": breakage(
         "what the registry refuses is held until its rule gives way",
         "tailrace.agent.tables:TableTopics.open",
-        drop("not (self._refused and self._parts.clock() >= self._next)"),
+        drop("not (self._refused and self._environment.clock() >= self._next)"),
         Red(
             "integration/test_registry.py",
             "test_what_breaks_a_rule_is_reported_and_held_until_the_rule_gives_way",
