@@ -56,10 +56,6 @@ class Generation:
         object.__setattr__(self, "timestamp", timestamp)
         object.__setattr__(self, "entries", Entries.of(entries))
 
-    def entry_for(self, token: int) -> Entry:
-        """The first entry whose range ends at the token or after it, else entry 0."""
-        return self.entries[self.entries.index_of(token)]
-
     def streams(self) -> frozenset[StreamId]:
         """Every stream of the generation."""
         return frozenset(self.entries.streams())

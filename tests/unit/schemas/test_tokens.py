@@ -43,11 +43,6 @@ def test_equals_mmh3_where_sign_extension_changes_nothing(key: bytes) -> None:
     assert token(key) == (MAX_TOKEN if expected == MIN_TOKEN else expected)
 
 
-@given(st.binary(min_size=1, max_size=5).map(lambda b: (b * 16)[: 16 * len(b)]))
-def test_whole_blocks_are_unsigned(key: bytes) -> None:
-    assert sign_extending_hash(key) == token(key) == mmh3.hash64(key, signed=True)[0]
-
-
 def reference(key: bytes) -> int:
     """MurmurHash3_x64_128 of smhasher, its first word, with the tail as MurmurHash.java of Cassandra reads it."""
     mask, c1, c2 = 2**64 - 1, 0x87C37B91114253D5, 0x4CF5AD432745937F

@@ -5,9 +5,7 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import replace
-from datetime import UTC, date, datetime
 from typing import Any, Final
-from uuid import UUID
 
 import pytest
 from fastavro import parse_schema, schemaless_reader
@@ -23,14 +21,14 @@ from tailrace_schemas.change import Bound, Cell, Change, Deletion, Marker, Op, S
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.cql.values import join_key
 from tailrace_schemas.errors import CorruptError
-from tailrace_schemas.forms import PLAIN_FORMS, ValueForms
+from tailrace_schemas.forms import ValueForms
 from tailrace_schemas.position import Position
 from tailrace_schemas.table import Column, ColumnKind, Table
 from tailrace_schemas.transcode.values import writer_of
 from tests.properties import examples
 from tests.support.every_type import TABLE
 from tests.unit.schemas.avro.expected import ALL_FORMS, expected
-from tests.unit.schemas.cql.driver import NATIVE, comparable, to_bytes, typed_values
+from tests.unit.schemas.cql.driver import comparable, to_bytes, typed_values
 from tests.unit.schemas.cql.driver import types as cql_types
 from tests.unit.tables import table
 
@@ -280,43 +278,6 @@ def test_no_extreme_value_stops_a_stock_reader(kind: str, data: bytes) -> None:
         schemaless_reader(io.BytesIO(plain_body[11:]), unbounded, None)
 
 
-def test_values_of_the_years_1_to_9999_are_calendar_values() -> None:
-    encoder = Encoder(of_type(CqlType("tuple", (CqlType("timestamp"), CqlType("date")), frozen=True)), "t", forms=OTHER)
-    first, last = (
-        stock(encoder.value(row(encoder.table, data)), encoder.schema_text)["columns"]["r"]
-        for data in (tuple_of(0), tuple_of(1))
-    )
-    assert first == {"f0": datetime(1, 1, 1, tzinfo=UTC), "f1": date(1, 1, 1)}
-    assert last == {"f0": datetime(9999, 12, 31, 23, 59, 59, 999_000, UTC), "f1": date(9999, 12, 31)}
-
-
-def tuple_of(end: int) -> bytes:
-    """Both ends' timestamp and date, as a tuple."""
-    timestamp = YEARS["timestamp"][end].to_bytes(8, "big", signed=True)
-    day = (YEARS["date"][end] + (1 << 31)).to_bytes(4, "big")
-    return b"".join(len(part).to_bytes(4, "big") + part for part in (timestamp, day))
-
-
-def test_one_topic_may_hold_all_forms() -> None:
-    """Of an agent whose setting changed, and of agents with different ones: each message names its schema."""
-    encoders = [Encoder(TABLE, "t", forms=forms) for forms in ALL_FORMS]
-    known = {key: entry for encoder in encoders for key, entry in entries(encoder).items()}
-    columns = {column.name: column for column in TABLE.columns}
-    cells = (
-        Cell(columns["d"], None, 1, None, None, bytes.fromhex("0000000201f4")),
-        Cell(columns["e"], None, 1, None, None, b"\x05"),
-        Cell(columns["k"], None, 1, None, None, UUID(int=7).bytes),
-        Cell(columns["u"], None, 1, None, None, bytes.fromhex("80000001")),
-    )
-    change = Change(
-        op=Op.UPDATE, table=TABLE, token=1, key=bytes.fromhex("0004000000070000026d6500"), clustering=(bytes(8), b"\1"),
-        cells=cells, source=SOURCE, digest=bytes(16),
-    )  # fmt: skip
-    messages = [encoder.value(change) for encoder in encoders]
-    assert len(set(messages)) == len(messages)
-    assert {str(decode(message, known)) for message in messages} == {str(change)}
-
-
 @pytest.mark.parametrize(
     "marked",
     [
@@ -341,9 +302,3 @@ def row_of_plain(of: Table) -> Change:
     return Change(
         op=Op.UPDATE, table=of, token=1, key=bytes(4), clustering=(), cells=(cell,), source=SOURCE, digest=bytes(16)
     )
-
-
-def test_natives_are_all_tried() -> None:
-    """A type that the driver's oracle gets later is one of the forms' too, or has one form."""
-    assert {"timestamp", "date", "uuid", "timeuuid", "varint", "decimal"} <= set(NATIVE)
-    assert PLAIN_FORMS in ALL_FORMS

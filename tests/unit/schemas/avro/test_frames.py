@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace_schemas.avro import Encoder, SchemaEntry, decode, entry_from_record, schema_records
-from tailrace_schemas.avro.frames import body_at, frame, message_schema_id, reframed
-from tailrace_schemas.avro.registry import SchemaIds
+from tailrace_schemas.avro import Encoder
+from tailrace_schemas.avro.frames import body_at, frame, message_schema_id
 from tailrace_schemas.avro.subjects import Subjects, subject_of
 from tailrace_schemas.errors import CorruptError, TruncatedError
-from tests.unit.spark.cassandra import Log
 from tests.unit.tables import table
 
 OWN, REGISTERED = bytes(range(8)), b"\x00\x00\x01\x02"
@@ -41,18 +39,6 @@ def test_no_bytes_at_all() -> None:
 def test_ids_of_other_sizes(size: int) -> None:
     with pytest.raises(ValueError, match=str(size)):
         frame(bytes(size))
-
-
-def test_a_change_is_decoded_by_a_registrys_id() -> None:
-    plain = table({"id": "int"}, regular={"v": "text"})
-    encoder, change = Encoder(plain, "p"), Log(plain).insert((1,), (), 5, v="one")
-    ids = SchemaIds(REGISTERED, b"\x00\x00\x01\x03")
-    records = schema_records(encoder, "p.ks.t", ids)
-    assert [key for key, _ in records] == [ids.value, ids.key]
-    entries: dict[bytes, SchemaEntry] = {key: entry_from_record(key, value) for key, value in records}
-    message = reframed(encoder.value(change), ids.value)
-    assert message[1:5] == REGISTERED
-    assert decode(message, entries) == decode(encoder.value(change), {encoder.schema_id: entries[REGISTERED]})
 
 
 @pytest.mark.parametrize(
