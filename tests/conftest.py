@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tailrace_common.cli.logs import PACKAGES
 from tests.held import HOLDS, summary
 from tests.parts import PATTERNS, SPINE, SPINE_MARK, TESTS, UNIT, may_have, part_of
 from tests.properties import load_profile
@@ -107,7 +108,10 @@ def _logging_as_before() -> Iterator[None]:
     """A command that runs in the test's process sets logging up, to a stream that is closed when its test is over."""
     root = logging.getLogger()
     handlers = list(root.handlers)
+    levels = {logger: logger.level for logger in (root, *map(logging.getLogger, PACKAGES))}
     yield
+    for logger, level in levels.items():
+        logger.setLevel(level)
     for handler in set(root.handlers) - set(handlers):
         root.removeHandler(handler)
     for handler in set(handlers) - set(root.handlers):

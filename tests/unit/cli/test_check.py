@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,9 +17,11 @@ from tailrace.cli.checks.cassandra import check_cassandra, check_latency
 from tailrace.cli.checks.directories import check_directories
 from tailrace.cli.checks.kafka import check_kafka, check_registry
 from tailrace.cli.main import complete
+from tailrace.local.ports import free_port
 from tailrace_common.cli.checks import Check
 from tailrace_common.settings import AgentSettings, Settings, load_settings
-from tailrace_schemas.errors import SettingsError
+
+HOST = "127.0.0.1"
 
 
 def environ(**given: str | Path | int) -> dict[str, str]:
@@ -113,9 +114,9 @@ def test_services_that_do_not_answer() -> None:
     settings = load_settings(
         None,
         environ(
-            CLUSTER__PORT=free_port(),
+            CLUSTER__PORT=free_port(HOST),
             CLUSTER__CONNECT_TIMEOUT_SECONDS=2,
-            KAFKA__BOOTSTRAP_SERVERS=f"127.0.0.1:{free_port()}",
+            KAFKA__BOOTSTRAP_SERVERS=f"127.0.0.1:{free_port(HOST)}",
         ),
     )
     (cassandra,) = check_cassandra(settings)
@@ -128,7 +129,7 @@ def test_services_that_do_not_answer() -> None:
 
 def test_a_registry_is_looked_at_where_there_is_one() -> None:
     assert list(check_registry(load_settings(None, {}))) == []
-    url = f"http://127.0.0.1:{free_port()}"
+    url = f"http://127.0.0.1:{free_port(HOST)}"
     given = environ(
         SCHEMAS__STORE="registry", SCHEMAS__REGISTRY__URL=url, SCHEMAS__REGISTRY__BASIC_AUTH_USER_INFO="u:geheim"
     )
@@ -136,11 +137,6 @@ def test_a_registry_is_looked_at_where_there_is_one() -> None:
     assert (check.name, check.ok) == ("registry", False)
     assert url in check.detail
     assert "geheim" not in check.detail
-
-
-def test_a_name_that_librdkafka_does_not_know() -> None:
-    with pytest.raises(SettingsError, match="librdkafka has no such property"):
-        load_settings(None, environ(KAFKA__BOOTSTRAP_SERVER="x"))
 
 
 def test_properties_that_make_no_client_together() -> None:
@@ -164,26 +160,15 @@ def test_one_sink_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_command_prints_json_lines_and_fails(tmp_path: Path) -> None:
-    path = tmp_path / "t.toml"
-    path.write_text(f'[agent]\ncdc_raw_directory = "{tmp_path}/gone"\n', encoding="utf-8")
-    answer = CliRunner().invoke(complete(), ["check", "-c", str(path), "--only", "directories"])
-    assert answer.exit_code == 1
-    (line,) = (json.loads(line) for line in answer.stdout.splitlines())
-    assert line["name"] == "cdc_raw_directory"
-    assert line["advice"]
-    assert "1 of 1 checks failed" in answer.stderr
-
-
-@pytest.mark.slow
 def test_cassandra_down_is_said_by_the_check_alone(tmp_path: Path) -> None:
     """Not by the driver's own log above it."""
     path = tmp_path / "t.toml"
-    path.write_text(f"[cluster]\nport = {free_port()}\nconnect_timeout_seconds = 2\n", encoding="utf-8")
+    path.write_text(f"[cluster]\nport = {free_port(HOST)}\nconnect_timeout_seconds = 2\n", encoding="utf-8")
     program = "from tailrace.cli.main import run; run()"
     command = [sys.executable, "-c", program, "check", "-c", str(path), "--only", "cassandra"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert json.loads(done.stdout)["name"] == "cassandra"
+    line = json.loads(done.stdout)
+    assert (line["name"], bool(line["advice"])) == ("cassandra", True)
     assert (done.returncode, done.stderr) == (1, "1 of 1 checks failed\n")
 
 
@@ -191,14 +176,6 @@ def test_an_unknown_part_is_wrong_usage() -> None:
     answer = CliRunner().invoke(complete(), ["check", "--only", "kafak"])
     assert answer.exit_code == 2
     assert "the parts are directories, cassandra, kafka, registry, code, stream" in answer.stderr
-
-
-def free_port() -> int:
-    """A port on which nothing listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @pytest.mark.parametrize(

@@ -15,13 +15,6 @@ from tailrace.local.running import hold
 from tailrace_schemas.errors import ServiceError
 
 
-@pytest.mark.parametrize("command", ["up", "status", "down"])
-def test_every_command_has_help_with_an_example(command: str) -> None:
-    shown = CliRunner().invoke(app, [command, "--help"])
-    assert shown.exit_code == 0
-    assert f"Example: tailrace local {command}" in shown.output
-
-
 def test_nothing_up_is_said(tmp_path: Path) -> None:
     shown = CliRunner().invoke(app, ["status", "--directory", str(tmp_path)])
     assert (shown.exit_code, shown.stdout) == (1, "")

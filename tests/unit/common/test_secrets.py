@@ -6,12 +6,11 @@ import io
 import json
 import logging
 import re
-from collections.abc import Iterator
 
 import pytest
 
 from tailrace_common.cli.console import say
-from tailrace_common.cli.logs import PACKAGES, set_up_logging
+from tailrace_common.cli.logs import set_up_logging
 from tailrace_common.secrets import carries_user, is_secret_name, origin, redact, shown_database
 from tailrace_common.settings import load_settings
 from tailrace_schemas.errors import SettingsError, TailraceError
@@ -20,19 +19,6 @@ AZURE_KEY = "c2VjcmV0/a+2V5IHdpdGgg/c2xhc2hlcw=="
 AZURE = f"DefaultEndpointsProtocol=https;AccountName=shop;AccountKey={AZURE_KEY};EndpointSuffix=core.windows.net"
 AS_PORT = "12/34"
 PASSWORDS = ("pa/ss", "pa ss", "p@ss", "a/b c@d", 'quo"ted', "it's", AS_PORT, "100% /x?y#z", "x://yz")
-
-
-@pytest.fixture
-def restored_logging() -> Iterator[None]:
-    """Logging as it was, behind a test that sets it up."""
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    levels = {name: logging.getLogger(name).level for name in PACKAGES}
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    for name, before in levels.items():
-        logging.getLogger(name).setLevel(before)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +111,6 @@ def test_passwords_with_any_characters(secret: str, around: str) -> None:
 
 
 @pytest.mark.promise("commands.secrets")
-@pytest.mark.usefixtures("restored_logging")
 @pytest.mark.parametrize("secret", [*(f"http://u:{one}@h" for one in PASSWORDS), AZURE])
 @pytest.mark.parametrize("json_lines", [False, True])
 def test_secrets_in_logs_errors_and_words(secret: str, json_lines: bool, capsys: pytest.CaptureFixture[str]) -> None:

@@ -60,13 +60,6 @@ def test_build_without_the_optional_fields_is_a_first_generation(tmp_path: Path)
     ]
 
 
-def test_lookup_answers_each_token(tmp_path: Path) -> None:
-    result = _run(tmp_path, "lookup", GENERATION, "-5\n10\n11\n20\n21\n30\n31\n-9223372036854775808\n")
-    streams = [entry["streams"][0] for entry in GENERATION["entries"]]
-    assert result.exit_code == 0
-    assert result.stdout.splitlines() == [streams[n] for n in (0, 0, 1, 1, 2, 2, 0, 0)]
-
-
 def test_lookup_of_keys_in_a_file(tmp_path: Path) -> None:
     file = tmp_path / "generation.json"
     file.write_text(json.dumps(GENERATION))
@@ -126,19 +119,10 @@ def _ring(**changes: Any) -> dict[str, Any]:
 
 BAD_RINGS: list[tuple[object, str]] = [
     ("{", "Invalid JSON"),
-    ("[]", "Input should be an object"),
-    (_ring(nodes=None), "nodes: Field required"),
     (_ring(nodes=[]), "the ring has no tokens"),
-    (_ring(nodes=[{"host": "a", "tokens": []}]), "the ring has no tokens"),
-    (_ring(nodes=[{"host": "a", "tokens": [1]}, {"host": "b", "tokens": [1]}]), "token 1 is held more than once, by a"),
-    (_ring(nodes=[{"host": "a", "tokens": [1]}, {"host": "a", "tokens": [2]}]), "host a stands in the ring twice"),
-    (_ring(nodes=[{"host": "a", "tokens": ["1"]}]), "nodes.0.tokens.0: Input should be a valid integer"),
     (_ring(nodes=[{"host": "a", "tokens": [True]}]), "nodes.0.tokens.0: Input should be a valid integer"),
     (_ring(nodes=[{"host": "a", "tokens": [2**63]}]), "nodes.0.tokens.0: Input should be less than or equal"),
-    (_ring(nodes=[{"tokens": [1]}]), "nodes.0.host: Field required"),
-    (_ring(nodes=[{"host": "a", "token": [1]}]), "nodes.0.tokens: Field required"),
     (_ring(timestamp=None), "timestamp: Field required"),
-    (_ring(timestamp=1.5), "timestamp: Input should be a valid integer"),
     (_ring(streams_per_entry=0), "streams_per_entry: Input should be greater than or equal to 1"),
     (_ring(ignore_msb=64), "ignore_msb: Input should be less than or equal to 63"),
     (_ring(seeds=1), "seeds: Extra inputs are not permitted"),
@@ -160,12 +144,9 @@ def _generation(*entries: dict[str, Any]) -> dict[str, Any]:
 
 ONE, TWO, _ = GENERATION["entries"]
 BAD_GENERATIONS = [
-    (_generation(), "a generation has no entries"),
     (_generation(TWO, ONE), "not sorted: range end 10 stands after 20"),
-    (_generation(ONE, ONE), "not sorted"),
     (_generation({**ONE, "streams": []}), "token 10 has no streams"),
     (_generation({**ONE, "streams": ["00"]}), "32 hexadecimal digits"),
-    (_generation({**ONE, "streams": ["0" * 32]}), "version 0"),
     (_generation({**ONE, "range_end": None}), "entries.0.range_end: Input should be a valid integer"),
 ]
 

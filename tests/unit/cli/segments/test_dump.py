@@ -109,13 +109,6 @@ def test_one_table_of_a_mutation_of_several(tmp_path: Path, capsys: pytest.Captu
     assert code == 0
 
 
-def test_a_keyspace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = recorded(LZ4)
-    segments, schema = folder.unpack(tmp_path)
-    shown, _, _ = run(capsys, segments, schema, table=["ks.*"])
-    assert shown == list(folder.expected)
-
-
 def test_a_table_that_is_not_defined(tmp_path: Path) -> None:
     segments, schema = recorded(LZ4).unpack(tmp_path)
     with pytest.raises(SettingsError, match=r"--table ks\.simpel: .* did you mean ks\.simple\?"):
@@ -237,13 +230,6 @@ def test_a_payload_of_nonsense_with_right_checksums(tmp_path: Path, capsys: pyte
     assert len(shown) == 4
     assert f"{path.name}:{at + 8 + 23}: mutation: ends inside of a table id; 1 mutation left out" in words
     assert code == 3
-
-
-def test_a_schema_file_that_is_none(tmp_path: Path) -> None:
-    segments, schema = recorded(LZ4).unpack(tmp_path)
-    schema.write_text('{"table":"columns"}\n', encoding="utf-8")
-    with pytest.raises(SettingsError, match=rf"^{schema}: line 1: not a row"):
-        dump(segments, schema)
 
 
 @pytest.mark.parametrize(

