@@ -119,18 +119,3 @@ def test_what_cannot_be_read_again_does_not_come(tmp_path: Path, what: str) -> N
             segment.patch(ends[2] - 8, b"\xff")
         found = [entry.payload for entry in capture.reread(1, 5, checksum, ends)]
     assert found == ([A, B] if what == "damaged" else [])
-
-
-def test_a_segment_that_is_kept_is_not_released(tmp_path: Path) -> None:
-    """Until others are named."""
-    segment, ends = written(tmp_path)
-    with closing(CdcRaw(tmp_path / "cdc_raw", Resume())) as capture:
-        while capture.read(9):
-            pass
-        end = Position(1, 5, ends[-1] + 100)
-        capture.committed(end)
-        capture.keep(frozenset({5}))
-        capture.committed(end)
-        assert (capture.finished(end), capture.release(end), segment.link.exists()) == (False, (), True)
-        capture.keep(frozenset())
-        assert (capture.finished(end), capture.release(end), segment.link.exists()) == (True, (5,), False)

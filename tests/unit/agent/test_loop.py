@@ -109,16 +109,6 @@ def test_the_record_says_what_was_not_read_to_its_end() -> None:
     assert (sorted(world.log.segments), world.kafka.resume.unread) == ([2], ((2, 2),))
 
 
-def test_goes_on_where_it_stopped() -> None:
-    """A second start publishes only what came since."""
-    world = World()
-    world.log.append(1, entries("abc"), final=False)
-    world.live()
-    world.log.append(1, entries("de"), final=False)
-    world.live()
-    assert world.keys() == list("abcde")
-
-
 def test_a_file_that_cannot_be_read_does_not_hold_up_what_is_before_it() -> None:
     """What was read is committed before the failure ends the session; otherwise every new one would abort it again."""
     world = World(limits=Limits(changes=100, read=4))

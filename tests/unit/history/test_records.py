@@ -67,14 +67,6 @@ def test_rows_are_those_that_a_schema_file_has() -> None:
     assert read_schema_file(map(json.dumps, rows)).definitions.tables == (ORDERS,)
 
 
-@pytest.mark.parametrize("number", [0, 3])
-def test_a_record_of_another_version(number: int) -> None:
-    """Ends the start with what to do."""
-    other = encode_history(RECORDS[2]).replace(b'"format":1', b'"format":%d' % number)
-    with pytest.raises(HistoryError, match=rf"format {number}; this one reads 2.*Install that version"):
-        read_history(HOST, [(history_key(HOST, RECORDS[2]), other)])
-
-
 @pytest.mark.parametrize(
     "value",
     [

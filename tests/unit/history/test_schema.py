@@ -132,12 +132,6 @@ DDL = system_table_id("system_schema", "columns")
         (mutation((B, b"k", EPOCH), (A, b"k", EPOCH)), [b"k"]),
         (mutation((A, b"k", EPOCH), (B, b"k", EPOCH), (A, b"k", EPOCH + 1)), [b"k", b"k"]),
         (deletion(DDL, b"ks"), []),
-        # In every order of tables with cdc and without.
-        (mutation((A, b"k", EPOCH), (B, b"k", EPOCH)), [b"k"]),
-        (mutation((B, b"k", EPOCH), (A, b"k", EPOCH), (B, b"k", EPOCH)), [b"k"]),
-        (mutation((A, b"k", EPOCH), (B, b"k", EPOCH), (B, b"k", EPOCH)), [b"k"]),
-        (mutation((B, b"k", EPOCH), (B, b"k", EPOCH), (A, b"k", EPOCH)), [b"k"]),
-        (mutation((B, b"k", EPOCH), (A, b"k", EPOCH), (A, b"l", EPOCH), (B, b"k", EPOCH)), [b"k", b"l"]),
         (mutation((B, b"k", EPOCH), (B, b"k", EPOCH)), []),
         (deletion(system_table_id("system", "local"), b"local"), []),
         # What cannot hold a change is not decoded, so it cannot be damaged either.

@@ -154,13 +154,6 @@ def test_a_foreign_record_is_refused(value: bytes) -> None:
         decode_offsets(value)
 
 
-@pytest.mark.parametrize("version", [0, 2])
-def test_another_version_is_refused(version: int) -> None:
-    """By its number."""
-    with pytest.raises(OffsetsError, match=rf"format {version}; this one reads 1"):
-        decode_offsets(b'{"version": %d}' % version)
-
-
 def test_the_key_names_cluster_and_host() -> None:
     host = "e7468040-0b01-467f-ba44-c6edc003e205"
     assert offsets_key("Prüfung", host) == f"Prüfung/{host}".encode()

@@ -117,10 +117,6 @@ def test_the_agent_without_keys() -> None:
     assert keys_of_settings(AgentSettings()) is NO_KEYS
 
 
-def test_the_agents_raw_key() -> None:
-    assert keys_of_settings(agent_settings(segment_key=recorded.KEY.hex())).key("any") == recorded.KEY
-
-
 def test_the_agents_raw_key_in_a_file(tmp_path: Path) -> None:
     (tmp_path / "key").write_text(f"{recorded.KEY.hex()}\n", encoding="utf-8")
     assert keys_of_settings(agent_settings(segment_key_file=str(tmp_path / "key"))).key("any") == recorded.KEY

@@ -50,14 +50,12 @@ class Agent:
     number: int
     world: World
     skew: float
-    lives: int = 0
 
     def __post_init__(self) -> None:
         self.begin()
 
     def begin(self) -> None:
         """A new process."""
-        self.lives += 1
         world = self.world
         # Any ring has a place for it: agents of nodes that are not members yet, or any more, run too.
         parts = Surroundings(

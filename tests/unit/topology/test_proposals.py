@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from uuid import UUID
 
 import pytest
 
-from tailrace.topology.proposals import EntrySettings, announcing, operating_from, propose
-from tailrace_schemas.generation_records import GenerationLog, PublishedGeneration, encode_proposal
+from tailrace.topology.proposals import EntrySettings, operating_from, propose
+from tailrace_schemas.generation_records import encode_proposal
 from tailrace_schemas.ring import Node, Ring, RingError
 
 NOW = 1_760_000_000_000
@@ -71,21 +70,3 @@ def test_an_unsettled_ring_is_not_proposed() -> None:
     ring = Ring((*RING.nodes, Node("joining", "dc1", (9,), normal=False)))
     with pytest.raises(RingError, match="node joining is not NORMAL yet"):
         propose(ring, None, uuid=ONE)
-
-
-def test_a_chain_of_proposals_is_valid() -> None:
-    log = GenerationLog()
-    offset, now = 0, NOW
-    for n in range(4):
-        latest = log.latest
-        proposal = propose(RING, None if latest is None else latest.timestamp, uuid=UUID(int=n))
-        records = announcing(proposal, late=0)
-        record = next(records)
-        with suppress(StopIteration):
-            while True:
-                found = log.feed(offset, now, *record)
-                offset += 1
-                record = records.send(now)
-        assert isinstance(found, PublishedGeneration)
-        now += 1_000
-    assert len(log.published) == 4

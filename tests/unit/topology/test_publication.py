@@ -7,12 +7,11 @@ from uuid import UUID
 
 import pytest
 
-from tailrace.topology.proposals import propose
 from tailrace_common.topics import GenerationReader
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.generation_records import PublishedGeneration
 from tailrace_schemas.ring import Node, Ring
-from tests.proposing import publish, take_first_step
+from tests.proposing import take_first_step
 from tests.support.kafka import Crash
 from tests.unit.topology.memory import NOW, MemorySource, MemoryTopic
 
@@ -111,12 +110,3 @@ def test_an_unsettled_ring_writes_nothing() -> None:
     ring = Ring((Node("a", "dc1", (1,), normal=False),))
     assert take_first_step(ring, topic, _reader(topic), lambda: UUID(int=1)) is None
     assert topic.records == []
-
-
-def test_publish_says_whether_it_won() -> None:
-    topic = MemoryTopic()
-    ours, theirs = (propose(RING, None, uuid=UUID(int=n)) for n in (1, 2))
-    first = publish(ours, topic, _reader(topic))
-    assert first is not None
-    assert first.uuid == ours.uuid
-    assert publish(theirs, topic, _reader(topic)) == first
