@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import statistics
 from pathlib import Path
 
 import pytest
@@ -42,14 +41,6 @@ def test_a_run_without_records_has_no_figures() -> None:
         catch_up_of([Sample(1.0, 0, 1.0)], 0, idle_cpu=1.0, memory_mb=1, broker_cpu=0)
 
 
-@pytest.mark.parametrize(
-    ("values", "part", "expected"),
-    [([3.0], 0.5, 3.0), ([4.0, 1.0, 3.0, 2.0], 0.5, 2.0), ([4.0, 1.0, 3.0, 2.0], 0.95, 4.0), ([1.0, 2.0], 0.0, 1.0)],
-)
-def test_percentile(values: list[float], part: float, expected: float) -> None:
-    assert percentile(values, part) == expected
-
-
 @pytest.mark.slow
 @given(st.lists(st.integers(0, 1000).map(float), min_size=1), st.integers(1, 100))
 def test_percentile_is_the_smallest_value_that_enough_others_do_not_exceed(
@@ -58,10 +49,6 @@ def test_percentile_is_the_smallest_value_that_enough_others_do_not_exceed(
     found = percentile(values, hundredths / 100)
     assert sum(value <= found for value in values) * 100 >= hundredths * len(values)
     assert sum(value < found for value in values) * 100 < hundredths * len(values)
-
-
-def test_percentile_in_the_middle_is_the_lower_median() -> None:
-    assert percentile([5.0, 1.0, 9.0, 7.0], 0.5) == statistics.median_low([5.0, 1.0, 9.0, 7.0])
 
 
 def test_no_values_have_no_percentile() -> None:

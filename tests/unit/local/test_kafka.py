@@ -18,11 +18,8 @@ WHERE = Path("/some where/kafka")
     [
         (KafkaSettings(), "listeners", "PLAINTEXT://127.0.0.1:1,CONTROLLER://127.0.0.1:2"),
         (KafkaSettings(address="127.0.0.2"), "advertised.listeners", "PLAINTEXT://127.0.0.2:1"),
-        (KafkaSettings(), "controller.quorum.voters", "1@127.0.0.1:2"),
-        (KafkaSettings(), "log.dirs", "/some where/kafka/data"),
         (KafkaSettings(), "auto.create.topics.enable", "false"),
         (KafkaSettings(properties={"auto.create.topics.enable": "true"}), "auto.create.topics.enable", "true"),
-        (KafkaSettings(properties={"message.max.bytes": "9"}), "message.max.bytes", "9"),
     ],
 )
 def test_properties(settings: KafkaSettings, key: str, value: str) -> None:
