@@ -23,7 +23,7 @@ from tailrace_common.closing import Closing
 from tailrace_common.secrets import shown_database
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_server.meta.tables import metadata
-from tailrace_spark.sinks.state_store.engine import absent, failure, open_engine
+from tailrace_spark.sinks.state_store.engine import ONLY_READS, absent, failure, open_engine
 
 log = logging.getLogger("tailrace_server")
 
@@ -53,11 +53,13 @@ class MetaDatabase(Closing):
     def transaction(self, *, of_one_moment: bool = False) -> Iterator[sa.Connection]:
         """A transaction, kept where the block ends well. Raises ServiceError where the database does not answer.
 
-        `of_one_moment`: all that is read is as it was when the transaction began.
+        `of_one_moment`: it only reads, all as it was when the transaction began, and holds up nobody.
         """
         try:
             with self._engine.connect() as connection:
-                if of_one_moment and connection.dialect.name == "postgresql":  # elsewhere each transaction is so
+                if of_one_moment and connection.dialect.name == "sqlite":
+                    connection.execution_options(**{ONLY_READS: True})  # as of its first question, by the WAL
+                elif of_one_moment:
                     connection.execution_options(isolation_level="REPEATABLE READ")
                 with connection.begin():
                     yield connection

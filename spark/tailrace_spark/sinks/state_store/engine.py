@@ -34,6 +34,8 @@ _BUSY_SECONDS: Final = 10
 IDLE_SECONDS: Final = 120
 """After so long between two statements of a transaction a server ends it: its process was stopped, or its machine is
 gone, and others wait for its locks. MySQL ends any session then, and the next transaction opens another."""
+ONLY_READS: Final = "tailrace_only_reads"
+"""The execution option of a connection whose transactions hold up nobody who writes a SQLite file."""
 _POOLED: Final = "pooled"
 _DRIVERS: Final = {
     SQLITE: "sqlite",
@@ -245,7 +247,8 @@ def _prepare(engine: sa.Engine) -> None:
 
         @sa.event.listens_for(engine, "begin")
         def _begin(connection: sa.Connection) -> None:
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            only_reads = connection.get_execution_options().get(ONLY_READS, False)
+            connection.exec_driver_sql("BEGIN" if only_reads else "BEGIN IMMEDIATE")
 
 
 def _share_sessions(engine: sa.Engine) -> None:

@@ -71,6 +71,16 @@ def test_what_is_restored_is_what_was_there(
     assert new.id > max(identities)
 
 
+@pytest.mark.promise("subscription.backup")
+def test_a_backup_is_of_one_moment_and_holds_up_nobody(database: MetaDatabase, subscriptions: Subscriptions) -> None:
+    subscriptions.subscribe(request("before"), WHO)
+    lines = lines_of(database)
+    head = next(lines)
+    subscriptions.subscribe(request("meanwhile"), WHO)
+    names = [row["name"] for line in lines if (row := json.loads(line).get("row")) and "sink_type" in row]
+    assert (json.loads(head)["format"], names) == (1, ["before"])
+
+
 @pytest.mark.usefixtures("content")
 def test_what_is_no_whole_backup_changes_nothing(database: MetaDatabase) -> None:
     lines = list(lines_of(database))
