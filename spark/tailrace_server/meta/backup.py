@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from tailrace_schemas.errors import CorruptError
-from tailrace_server.meta.database import MetaDatabase, first, revision_of
+from tailrace_server.meta.database import MetaDatabase, first, now, revision_of
 from tailrace_server.meta.tables import (
     api_key,
     audit,
@@ -27,6 +27,7 @@ FORMAT: Final = 1
 PORTABLE: Final = (subscribe, progress, snapshot_progress, delivery, api_key, audit)
 """What is kept, referenced tables first. Leases and signs of life are of the servers that run."""
 
+_FIRST_SECOND: Final = 1_577_836_800  # of 2020, so that ids fit 32 bits until 2088
 _OF_SERVERS: Final = ("owner", "lease_until", "retry_at", "written", "left_out")
 
 
@@ -119,14 +120,19 @@ def insert(connection: sa.Connection, name: str, row: object) -> None:
 
 
 def continue_ids(connection: sa.Connection) -> None:
-    """Let new ids begin behind those that were inserted: PostgreSQL counts apart from these.
+    """Let new ids begin behind all that were ever given, those behind the backup too: by the time of the restoration.
 
-    A sink notes its progress by an id, so none may come again.
+    A sink notes its progress by an id, so none may come again. PostgreSQL counts apart from its rows; the others count
+    on from one that was there.
     """
-    if connection.dialect.name != "postgresql":
-        return
+    elapsed = int(connection.scalar(sa.select(now())) or 0) // 1000 - _FIRST_SECOND
     for table in (subscribe, api_key, audit):
-        newest = connection.scalar(sa.select(sa.func.max(table.c.id)))
-        if newest is not None:
+        newest = connection.scalar(sa.select(sa.func.max(table.c.id))) or 0
+        passed = max(newest + 1, elapsed)
+        if connection.dialect.name == "postgresql":
             sequence = sa.func.pg_get_serial_sequence(table.name, "id")
-            connection.execute(sa.select(sa.func.setval(sequence, newest)))
+            connection.execute(sa.select(sa.func.setval(sequence, sa.func.greatest(passed, sa.func.nextval(sequence)))))
+        else:
+            blank = {column.name: column.type.python_type() for column in table.columns if not column.nullable}
+            connection.execute(sa.insert(table).values({**blank, "id": passed}))
+            connection.execute(sa.delete(table).where(table.c.id == passed))

@@ -67,8 +67,25 @@ def test_what_is_restored_is_what_was_there(
         for claim in claims:
             with pytest.raises(LostLeaseError):
                 worker("w2").save(claim, {("t", 0): PartitionProgress(8)})
-    new, _ = subscriptions.subscribe(request("d"), WHO)
-    assert new.id > max(identities)
+
+
+@pytest.mark.promise("subscription.backup")
+@pytest.mark.parametrize("count", [0, 1])
+def test_no_id_comes_again_after_a_restore(
+    database: MetaDatabase, subscriptions: Subscriptions, tmp_path: Path, count: int
+) -> None:
+    """Nor one that was given behind the backup: sinks have it, and would take the new one's records for written."""
+    with MetaDatabase(f"sqlite:///{tmp_path / 'lost.db'}") as lost:
+        lost.prepare()
+        earlier = Subscriptions(lost)
+        for number in range(count):
+            earlier.subscribe(request(f"before{number}"), WHO)
+        lines = list(lines_of(lost))
+        given = {earlier.subscribe(request(f"behind{number}"), WHO)[0].id for number in range(3)}
+    for _ in range(2):
+        restore(database, lines, replace=True)
+        given.add(subscriptions.subscribe(request("again"), WHO)[0].id)
+    assert len(given) == 5
 
 
 @pytest.mark.promise("subscription.backup")
