@@ -1,11 +1,12 @@
-"""Every page: the commands, options and settings that it names exist."""
+"""Every page and message: the commands, options and settings that it names exist."""
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +22,7 @@ from tests.tools import tool
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PAGES: Final = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
+PACKAGES: Final = ("schemas", "common", "connector", "spark")
 _ENDS: Final = frozenset({"|", "||", "&&", ";", ">", "2>", "<", "&", "#"})
 _GENERAL: Final = frozenset({"-h", "--help", "--version", "--log-level", "--log-format"})
 
@@ -57,7 +59,7 @@ def faults(command: Any, words: list[str], options: frozenset[str] = _GENERAL) -
     members = getattr(command, "commands", {})
     if members and words and not words[0].startswith("-"):
         names = words[0].rstrip(",").split("|")
-        if words[0] not in ("...", "COMMAND", "X"):
+        if words[0] not in ("...", "COMMAND", "NAME", "X"):
             yield from (f"no command {name}" for name in names if name not in members)
         for name in names:
             if name in members:
@@ -69,11 +71,31 @@ def faults(command: Any, words: list[str], options: frozenset[str] = _GENERAL) -
             yield f"no option {option}"
 
 
+def said(source: str) -> Iterator[str]:
+    """The command lines in the texts of a module; X stands for what is filled in."""
+    for node in ast.walk(ast.parse(source)):
+        pieces = node.values if isinstance(node, ast.JoinedStr) else [node]
+        text = "".join(str(piece.value) if isinstance(piece, ast.Constant) else "X" for piece in pieces)
+        yield from re.findall(r"`(tailrace [^`\n]+)`", text)
+
+
+def wrong(lines: Iterable[str]) -> dict[str, str]:
+    """Faults by command line."""
+    return {line: fault for line in lines for words in calls(line) for fault in faults(program(), words)}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_commands_and_options_exist(page: Path) -> None:
-    wrong = {line: fault for line in named(page) for words in calls(line) for fault in faults(program(), words)}
-    assert wrong == {}
+    assert wrong(named(page)) == {}
+
+
+@pytest.mark.slow
+def test_the_commands_of_messages_exist() -> None:
+    modules = (module for package in PACKAGES for module in (ROOT / package).rglob("*.py"))
+    lines = [line for module in modules for line in said(module.read_text(encoding="utf-8"))]
+    assert len(lines) > 100
+    assert wrong(lines) == {}
 
 
 def test_most_commands_of_the_program_are_on_a_page() -> None:

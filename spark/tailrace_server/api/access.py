@@ -81,7 +81,7 @@ class Access:
             raise _refusal(f"an API key is needed: Authorization: Bearer KEY{token}", 401, "Bearer")
         holder = self.keys.caller(bearer)
         if holder is None:
-            words = "this API key is unknown or was revoked: take another, as `tailrace api-keys create` makes them"
+            words = "this API key is unknown or was revoked: take another, as `tailrace api-keys add` makes them"
             raise _refusal(words, 401, 'Bearer error="invalid_token"')
         return Caller(f"key {holder.name}", holder.role)
 
