@@ -74,6 +74,12 @@ def test_the_values_fit_images_and_settings(tmp_path: Path) -> None:
     assert yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"] == version[1]
 
 
+def test_what_restarts_a_process_asks_the_process_alone() -> None:
+    """Not whether a database or Kafka answers: their outage would restart all that they serve."""
+    probes = re.findall(r'"live" "([^"]+)" "ready" "([^"]+)"', "\n".join(path.read_text() for path in TEMPLATES))
+    assert sorted(probes) == [("/health", "/health/ready"), *[("/health/live", "/health/ready")] * 2]
+
+
 @pytest.mark.parametrize("template", TEMPLATES, ids=lambda path: path.name)
 def test_secrets_come_from_mounts_alone(template: Path) -> None:
     assert "secretKeyRef" not in template.read_text()  # a variable is in every process listing and crash report

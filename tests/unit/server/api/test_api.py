@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import socket
+import sqlite3
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -202,6 +203,22 @@ def test_a_meta_database_that_is_gone_ends_readiness_and_not_health(tmp_path: Pa
     with serving(tmp_path, ping=ping) as served:
         assert httpx2.get(f"{served.url}/health", timeout=60).status_code == 200
         assert httpx2.get(f"{served.url}/health/ready", timeout=60).status_code == 503
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lost", ["subscribe", "api_key"])
+def test_a_meta_database_that_fails_is_told_by_503(served: Served, tmp_path: Path, lost: str) -> None:
+    with closing(sqlite3.connect(tmp_path / "meta.db")) as database:
+        database.execute(f"DROP TABLE {lost}")
+    for method, path, body in (
+        ("GET", "/v1/subscriptions", None),
+        ("GET", ONE, None),
+        ("POST", "/v1/subscriptions?check=false", BODY),
+        ("POST", f"{ONE}/pause", None),
+        ("POST", "/v1/sql", {"statement": "SHOW SUBSCRIPTIONS"}),
+    ):
+        answer = ask(served, Role.ADMIN, method, path, body)
+        assert (answer.status_code, "the meta database" in answer.json()["detail"]) == (503, True)
 
 
 @pytest.mark.slow

@@ -24,6 +24,7 @@ def test_a_backup_fills_another_meta_database(tmp_path: Path, monkeypatch: pytes
     ):
         answer = CliRunner().invoke(complete(), words)
         assert answer.exit_code == 0, answer.output
+    assert (tmp_path / "meta.jsonl").stat().st_mode & 0o777 == 0o600
     listed = CliRunner().invoke(complete(), ["subscriptions", "-c", "other.toml"])
     assert [json.loads(line)["name"] for line in listed.stdout.splitlines()] == ["w"]
     refused = CliRunner().invoke(complete(), words)

@@ -64,6 +64,8 @@ def test_what_is_wrong_is_refused_with_its_name(more: dict[str, Any], words: str
     ("target", "option", "value"),
     [
         ("dwh", "url", "mysql://evil/d?local_infile=1"),
+        ("dwh", "url", "mysql://evil/d?read_default_file=/etc/shadow"),
+        ("dwh", "url", "postgresql://evil/d?passfile=/etc/shadow&sslkey=/etc/shadow"),
         ("dwh", "url_file", "/etc/shadow"),
         ("dwh", "images", "sqlite:////etc/x"),
         ("hook", "url", "http://127.0.0.1/admin"),
@@ -71,14 +73,23 @@ def test_what_is_wrong_is_refused_with_its_name(more: dict[str, Any], words: str
         ("topics", "topic", "tailrace.shop.orders"),
         ("topics", "kafka.plugin.library.paths", "/home/x.so"),
         ("topics", "kafka.ssl.ca.location", "/etc/shadow"),
+        ("topics", "kafka.metadata.broker.list", "evil:9092"),
+        ("search", "url", "http://evil"),
+        ("queue", "url", "amqp://evil"),
+        ("ice", "catalog.py-catalog-impl", "os.system"),
         ("lake", "path", "/etc"),
         ("lake", "endpoint", "http://evil"),
         ("dwh", "type", "kafka"),
     ],
 )
 def test_a_request_leads_nowhere_but_to_its_target(target: str, option: str, value: object) -> None:
+    more = {
+        "search": {"type": "opensearch", "url": "https://h", "username": "u", "password": SECRET},
+        "queue": {"type": "rabbitmq", "url": "amqps://h", "username": "u", "password": SECRET},
+        "ice": {"type": "iceberg", "path": "/none"},
+    }
     with pytest.raises(RefusedRequestError, match=f"unknown setting options.{option}; "):
-        checked(asked(target=target, options={option: value}), settings())
+        checked(asked(target=target, options={option: value}), settings({**TARGETS, **more}))
 
 
 @pytest.mark.promise("subscription.targets")

@@ -157,6 +157,7 @@ def test_no_form_to_the_page_is_an_error_of_the_server(
         ("/v1/subscriptions", b'{"table": "\\ud800", "name": "w", "target": "dwh"}'),
         ("/v1/subscriptions", b'{%s, "where": "\\u0000"}' % REQUEST),
         ("/v1/subscriptions", b'{%s, "options": {"table": [[[[]]]]}}' % REQUEST),
+        ("/v1/subscriptions", b"[" * 19_000),
         ("/v1/subscriptions", b'{%s, "stream": {"trigger_seconds": NaN}}' % REQUEST),
         ("/v1/sql", b'{"statement": "PAUSE SUBSCRIPTION \\"\\ud800\\""}'),
         ("/v1/sql", json.dumps({"statement": STATEMENTS[2]}).encode()),
@@ -165,8 +166,8 @@ def test_no_form_to_the_page_is_an_error_of_the_server(
         ("/v1/sql", json.dumps({"statement": " " * 10_001}).encode()),
     ],
     ids=[
-        "offset", "partition", "negative", "digits", "year", "surrogate", "nul", "lists", "nan", "statement-surrogate",
-        "statement-digits", "statement-offsets", "statement-depth", "statement-size",
+        "offset", "partition", "negative", "digits", "year", "surrogate", "nul", "lists", "depth", "nan",
+        "statement-surrogate", "statement-digits", "statement-offsets", "statement-depth", "statement-size",
     ],
 )  # fmt: skip
 def test_what_was_an_error_of_the_server_is_refused(

@@ -213,15 +213,51 @@ def test_a_claim_whose_answer_was_lost_is_run_at_the_next_beat(site: Site) -> No
     assert (tokens, site.state(identity)) == ([lost.token + 1], ("active", "w"))
 
 
+@pytest.mark.promise("subscription.take-over")
+def test_a_release_that_was_lost_is_made_up_for_at_the_next_beat(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of one that was altered."""
+    [identity], worker = site.subscribe("a"), site.worker("w")
+    worker.beat()
+    altered = partial(transitions.altered, sink=request().sink, shape=Shape(where="id > 1"), revision=0)
+    site.subscriptions.change(identity, "alter", "test", altered)
+
+    def lose(_leases: Leases, _claim: Claim, _pause: float = 0.0) -> None:
+        raise ServiceError("the meta database does not answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Leases, "release", lose)
+        worker.beat()
+    assert (worker.running, site.state(identity)) == (0, ("active", "w"))
+    worker.beat()
+    assert (worker.running, site.state(identity)) == (1, ("active", "w"))
+
+
+def reset(site: Site, identity: int) -> None:
+    """Read it again from its beginning."""
+    again = partial(transitions.restarted, start=Start(), reading="second")
+    site.subscriptions.change(identity, "reset", "test", again)
+
+
+@pytest.mark.promise("subscription.one-owner")
+def test_who_closes_waits_for_the_batch_of_what_is_reset(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    [identity], worker = site.subscribe("a"), site.worker("w")
+    worker.beat()
+    [run] = site.runs["w"]
+    run.quick = False
+    reset(site, identity)
+    worker.beat()
+    monkeypatch.setattr(run, "wait", lambda _seconds: setattr(run, "ended", True))
+    worker.close()
+    assert run.ended
+
+
 @pytest.mark.promise("subscription.one-owner")
 def test_what_is_reset_is_not_run_again_before_its_batch_has_ended(site: Site) -> None:
     [identity], worker = site.subscribe("a"), site.worker("w")
     worker.beat()
     [first] = site.runs["w"]
     first.quick = False
-    site.subscriptions.change(
-        identity, "reset", "test", partial(transitions.restarted, start=Start(), reading="second")
-    )
+    reset(site, identity)
     [other] = site.subscribe("b")  # so that the worker has room
     for _ in range(3):
         worker.beat()

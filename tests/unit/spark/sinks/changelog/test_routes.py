@@ -115,6 +115,13 @@ def test_settings_that_do_not_go_together_are_refused(make: Any, words: str) -> 
         make()
 
 
+@pytest.mark.promise("subscription.targets")
+@pytest.mark.parametrize("topic", ["{prefix}.{keyspace}.{table}", "tailrace.schemas", "tailrace.copies.{table}"])
+def test_the_topics_of_the_source_are_not_written(topic: str) -> None:
+    with pytest.raises(SettingsError, match=r"sink\.out\.topic: .* is below topics.prefix, and would be read again"):
+        open_sink("out", KafkaSinkSettings(topic=topic), "tailrace")
+
+
 @pytest.mark.parametrize("topic", ["{key.a}.x", "{key.a}", "tail{key.a}", "{prefix}.{key.a}", "{prefix}.x.{key.a}"])
 def test_no_value_chooses_how_a_topic_begins(topic: str) -> None:
     with pytest.raises(SettingsError, match=r"sink\.out\.topic: .*(topic's name begins|would be read again)"):
