@@ -75,7 +75,6 @@ class Corpus:
 
     @property
     def versions(self) -> frozenset[int]:
-        """Those of its segments."""
         return frozenset(read_descriptor(data).version for data in self.segments.values())
 
 

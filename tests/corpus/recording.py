@@ -73,7 +73,6 @@ class Recorder:
     tables: dict[UUID, Table] = field(default_factory=dict)
 
     def define(self, statement: str) -> None:
-        """Execute DDL."""
         self.session.execute(statement)
         self.executed.append(statement)
 

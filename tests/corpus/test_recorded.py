@@ -26,7 +26,6 @@ def test_the_log_says_what_the_node_answered(name: str, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
-    """Any of them."""
     return kept("5.0.9", tmp_path_factory.mktemp("corpus"))
 
 

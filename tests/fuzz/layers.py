@@ -171,7 +171,6 @@ LAYERS: Final[tuple[Callable[[int, bytes], object], ...]] = (
 
 
 def run(data: bytes) -> None:
-    """One input."""
     result_of(data)
 
 

@@ -28,12 +28,10 @@ def create(table: Table, written: int = NOW) -> bytes:
 
 
 def drop(table: Table, written: int = NOW) -> bytes:
-    """DROP TABLE."""
     return alter(table, None, written)
 
 
 def drop_keyspace(keyspace: str, written: int = NOW) -> bytes:
-    """DROP KEYSPACE."""
     names = ("columns", "types", "keyspaces", "dropped_columns", "tables", "views")
     return _mutation([_update(name, keyspace, (), Deletion(written, written // 1_000_000)) for name in names])
 

@@ -18,7 +18,6 @@ from tests.unit.agent.world import World, entries
 
 @pytest.fixture
 def receiver() -> Iterator[OtlpReceiver]:
-    """A receiver of the test's own."""
     with OtlpReceiver() as receiver:
         yield receiver
 

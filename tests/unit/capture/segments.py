@@ -43,7 +43,6 @@ class SegmentWriter:
         return ends
 
     def patch(self, at: int, data: bytes) -> None:
-        """Overwrite bytes of the file."""
         with self.commitlog.open("r+b") if self.commitlog.exists() else self.link.open("r+b") as file:
             file.seek(at)
             file.write(data)

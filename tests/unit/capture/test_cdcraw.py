@@ -30,7 +30,6 @@ def closed() -> Iterator[None]:
 
 
 def reader(root: Path, resume: Resume | None = None) -> CdcRaw:
-    """A reader of the writer's cdc_raw."""
     _opened.append(CdcRaw(root / "cdc_raw", resume or Resume()))
     return _opened[-1]
 

@@ -58,13 +58,11 @@ class Node:
         return self.start(resume)
 
     def spooling(self, *ids: int) -> None:
-        """Pressure."""
         for files in list_both(self.raw, self.spool).segments:
             if files.id in ids:
                 self.spool.take(files)
 
     def close(self) -> None:
-        """End."""
         for capture in self._opened:
             capture.close()
 

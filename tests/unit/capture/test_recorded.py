@@ -18,7 +18,6 @@ from tests.unit.commitlog.recorded import KEYS, Recorded, recorded
 
 @pytest.fixture(params=KINDS)
 def folder(request: pytest.FixtureRequest) -> Recorded:
-    """Each folder."""
     return recorded(request.param)
 
 

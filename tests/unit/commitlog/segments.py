@@ -40,7 +40,6 @@ def marker(segment: int, at: int, following: int) -> bytes:
 
 
 def frame(payload: bytes) -> bytes:
-    """A frame around a payload."""
     size = be32(len(payload))
     return size + be32(zlib.crc32(size)) + payload + be32(zlib.crc32(size + payload))
 

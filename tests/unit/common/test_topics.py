@@ -183,7 +183,6 @@ class MemoryPartition:
         self.closed = False
 
     def append(self, key: bytes, value: bytes, at: int = NOW) -> None:
-        """Add a record."""
         self.records.append(Record(len(self.records), at, key, value))
 
     def read_to_end(self) -> Iterator[Record]:
@@ -193,7 +192,6 @@ class MemoryPartition:
             yield self.records[self.unread - 1]
 
     def close(self) -> None:
-        """Remember that it was closed."""
         self.closed = True
 
 

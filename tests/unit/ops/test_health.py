@@ -38,13 +38,11 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def board(clock: ManualClock) -> HealthBoard:
-    """A new board."""
     return HealthBoard(clock)
 
 
 @pytest.fixture
 def server(board: HealthBoard) -> Iterator[HealthServer]:
-    """On a free port."""
     with HealthServer(board, "127.0.0.1", 0) as server:
         yield server
 

@@ -263,12 +263,10 @@ class Topics:
         self.made: list[str] = []
 
     def ensure_table(self, topic: str) -> int:
-        """Create it."""
         self.made.append(topic)
         return 3
 
     def limit(self, topic: str) -> int:  # noqa: ARG002 - as the protocol has it
-        """The same for all."""
         return 1000
 
 
@@ -280,7 +278,6 @@ class Log:
         self.failing: Callable[[], bool] = lambda: False
 
     def append(self, key: bytes, value: bytes) -> None:
-        """Append, or fail."""
         if self.failing():
             raise ServiceError("down")
         self.records.append((key, value))

@@ -69,7 +69,6 @@ class Node:
         return Spool(self.root / "spool", self.spool_limit)
 
     def fill(self, ids: Sequence[int], completed: bool = True, index: bool = True) -> list[SegmentWriter]:
-        """Write segments."""
         writers = [SegmentWriter(self.root, id) for id in ids]
         for writer in writers:
             writer.write(b"a" * 10)
@@ -78,7 +77,6 @@ class Node:
         return writers
 
     def tend(self) -> Headroom:
-        """Look once."""
         if self._tender is None:
             policy = Policy(mode=self.mode, percent=50)
             total = None if self.limit is None else self.limit * 4096
@@ -95,7 +93,6 @@ class Node:
         return [files.id for files in list_cdc_raw(self.root / "cdc_raw").segments if files.log is not None]
 
     def spooled(self) -> list[int]:
-        """Ids in the spool."""
         return [files.id for files in self.spool.listing().segments if files.log is not None]
 
 

@@ -73,7 +73,6 @@ def test_older_releases_and_keyspaces_without_cdc_are_not_asked() -> None:
         """Notes what it is asked."""
 
         def statements(self, keyspaces: Collection[str]) -> dict[Name, str]:
-            """Nothing."""
             asked.append(keyspaces)
             return {}
 

@@ -27,7 +27,6 @@ def numbered(number: int) -> Table:
 
 
 def record(number: int, position: Position = BEGINNING) -> HistoryRecord:
-    """Its record."""
     return HistoryRecord(position, UUID(int=number), ("ks", f"t{number}"), rows_of(numbered(number)))
 
 

@@ -43,7 +43,6 @@ OTHER = replace(table({"n": "int"}, keyspace="shop", name="other", table_id=UUID
 
 
 def at(segment: int, offset: int = 1) -> Position:
-    """A position."""
     return Position(1, segment, offset)
 
 

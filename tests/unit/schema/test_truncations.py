@@ -17,7 +17,6 @@ A, B = UUID(int=1), UUID(int=2)
 
 
 def at(offset: int, segment: int = 5) -> Position:
-    """A position."""
     return Position(1, segment, offset)
 
 

@@ -78,7 +78,6 @@ class Topic:
 
 @pytest.fixture
 def topic() -> Topic:
-    """An empty topic."""
     return Topic()
 
 

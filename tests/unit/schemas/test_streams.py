@@ -281,7 +281,6 @@ class Topic:
             predecessor = NOW + n * DAY
 
     def publish(self, n: int, timestamp: int, predecessor: int | None) -> None:
-        """One more generation."""
         generation = build_generation(RING, timestamp=timestamp, seed=ring_seed(RING, predecessor))
         proposal = Proposal(uuid=UUID(int=n), predecessor=predecessor, ring=RING, generation=generation)
         for key, value in encode_proposal(proposal):

@@ -33,23 +33,19 @@ class MemoryStore:
         self.statements.append(statement)
 
     def shapes(self) -> Shapes | None:
-        """The tables that were made."""
         return self.tables
 
     def create_keyspace(self, replication: Mapping[str, int]) -> None:
-        """Make the keyspace."""
         self._next("keyspace")
         self.replication = replication
         self.tables = self.tables or {}
 
     def create_table(self, table: MirrorTable, form: IdForm) -> None:
-        """Make a table."""
         self._next(table)
         assert self.tables is not None
         self.tables[table] = dict(form.types[table])
 
     def apply(self, step: Step) -> None:
-        """Write or remove."""
         self._next(step)
         self.put(step)
 
@@ -79,36 +75,29 @@ class MemoryStore:
         return {key: {name: value for name, value in row.items() if name} for key, row in sorted(found.items())}
 
     def content(self) -> dict[MirrorTable, dict[tuple[object, ...], Row]]:
-        """Everything."""
         return {table: self.rows(table) for table in MirrorTable}
 
     def expirations(self, table: MirrorTable) -> Mapping[int, int | None]:
-        """Generations and `expired`."""
         self.require(table)
         place = 1 if table is MirrorTable.TIMESTAMPS else 0
         return {int(str(key[place])): row.get("expired") for key, row in self.rows(table).items()}
 
     def partitions(self) -> Sequence[int]:
-        """Generations with rows."""
         self.require(MirrorTable.STREAMS)
         return sorted({int(str(key[0])) for key in self.rows(MirrorTable.STREAMS)})
 
     def range_ends(self, time: int) -> Sequence[int]:
-        """Those of one."""
         return [int(str(key[1])) for key in self.rows(MirrorTable.STREAMS) if key[0] == time]
 
     def local(self) -> Mapping[str, int | None]:
-        """cdc_local."""
         self.require(MirrorTable.LOCAL)
         return {str(key[0]): row.get("streams_timestamp") for key, row in self.rows(MirrorTable.LOCAL).items()}
 
     def description(self, time: int) -> Sequence[tuple[Any, Sequence[Any], int]] | None:
-        """A generation's entries."""
         row = self.rows(MirrorTable.DESCRIPTIONS).get((time,))
         return None if row is None else row.get("description")
 
     def tables_of_cluster(self) -> Sequence[Mapping[str, Any]]:
-        """Rows of system_schema.tables."""
         return self.cluster_tables
 
     def require(self, table: MirrorTable) -> None:

@@ -56,7 +56,6 @@ class Agent:
         self.reader = self.open()
 
     def look(self) -> Ring:
-        """What the node shows."""
         if isinstance(self.ring, Exception):
             raise self.ring
         return self.ring
@@ -71,12 +70,10 @@ class Agent:
         return run_appending(self.keeper.step(self.reader), self.topic)
 
     def known(self) -> tuple[PublishedGeneration, ...]:
-        """The generations as it knows them."""
         return self.reader.published
 
     @property
     def health(self) -> Health:
-        """What it tells."""
         return self.board.now
 
     def state(self) -> tuple[RingState, int | None]:

@@ -505,11 +505,9 @@ def run(store: Awaited, rings: Sequence[Ring], health: HealthBoard) -> None:
                 done.set()
 
         def degrade(self, cause: str, words: str, *, blocking: bool = False) -> bool:
-            """Keep the words."""
             return health.degrade(cause, words, blocking=blocking)
 
         def recover(self, cause: str) -> bool:
-            """Keep that too."""
             return health.recover(cause)
 
     source = Source(rings)
@@ -579,7 +577,6 @@ def test_a_failure_is_told_and_tried_again() -> None:
 
     class Telling(HealthBoard):
         def degrade(self, cause: str, words: str, *, blocking: bool = False) -> bool:
-            """Keep the words."""
             told.append(f"{cause}: {words}")
             return super().degrade(cause, words, blocking=blocking)
 

@@ -36,7 +36,6 @@ class Agent:
         return self.watch.judge(range(len(self.rings)), lambda place: ring_digest(self.rings[place]), at + took)
 
     def states(self, looks: Sequence[tuple[float, Ring | None]]) -> list[RingState]:
-        """One after the other."""
         return [self.look(ring, at).state for at, ring in looks]
 
 

@@ -88,7 +88,6 @@ class Letters:
     """A Routing whose records are the messages themselves."""
 
     def publishes(self, table: Table) -> bool:
-        """All of them."""
         return bool(table)
 
     def keep_unselected(self, words: str | None) -> None:
@@ -101,11 +100,9 @@ class Letters:
         """Nobody does."""
 
     def records(self, messages: Iterable[Message]) -> list[Record]:
-        """One each."""
         return [Record("t", 0, None, message) for message in messages]  # type: ignore[arg-type]  # bytes do here
 
     def truncation(self, table: Table, written: int, source: Source, upto: Position | None) -> list[Record]:
-        """None is met."""
         raise NotImplementedError
 
 

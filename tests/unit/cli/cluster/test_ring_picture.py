@@ -25,7 +25,6 @@ WHOLE = 2**64
 
 
 def ring_of(nodes: int, tokens: int, datacenters: int = 1, seed: int = 0) -> Ring:
-    """A ring of random tokens."""
     rng = random.Random(seed)
     return Ring(
         tuple(
@@ -36,7 +35,6 @@ def ring_of(nodes: int, tokens: int, datacenters: int = 1, seed: int = 0) -> Rin
 
 
 def generation_of(ring: Ring, streams: int = 1) -> Generation:
-    """Its generation."""
     return build_generation(ring, streams, timestamp=1_760_000_000_000, seed=3)
 
 
@@ -46,7 +44,6 @@ def drawn(ring: Ring, *keys: tuple[str, int], streams: int = 1) -> ElementTree.E
 
 
 def of_class(svg: ElementTree.Element, name: str) -> list[ElementTree.Element]:
-    """The elements of a class."""
     return [element for element in svg.iter() if element.get("class") == name]
 
 

@@ -44,7 +44,6 @@ class RepositoryServer:
 
     @property
     def url(self) -> str:
-        """The repository's root."""
         return f"http://127.0.0.1:{self.port}/root"
 
     @property

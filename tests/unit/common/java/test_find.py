@@ -40,7 +40,6 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def find_on(machine: Path, environ: Mapping[str, str]) -> Java:
-    """What is found there."""
     return find_java(environ, (str(machine / "jvm"),), NO_PACKAGE)
 
 

@@ -22,7 +22,6 @@ STRANGE = ("", "x", "00-zz-zz-01", f"00-{'0' * 32}-{'2' * 16}-01", f"ff-{'1' * 3
 
 @pytest.fixture
 def receiver() -> Iterator[OtlpReceiver]:
-    """A receiver of the test's own."""
     with OtlpReceiver() as receiver:
         yield receiver
 
