@@ -215,8 +215,7 @@ def test_ranges_of_rows_that_are_deleted(start: tuple[bytes, ...], end: tuple[by
 
 def test_rows_that_define_nothing_leave_the_last_definition() -> None:
     """An ALTER of a table whose other rows were written before our history: no definition, and that is told."""
-    wide = table({"id": "text"}, regular={"v": "int"}, name="notes", table_id=NOTES.id)
-    rows, (change,) = applied(alter(replace(NOTES, cdc=False), replace(wide, cdc=False)))
+    rows, (change,) = applied(alter(replace(NOTES, cdc=False), replace(WIDE, cdc=False)))
     assert (change.defined, rows.definitions) == ((), {})
     assert [problem.table for problem in change.problems] == ["ks.notes"]
 
@@ -248,13 +247,12 @@ def test_a_base_that_was_read_gives_way_to_all_of_the_log() -> None:
 
 def test_a_base_that_was_read_gives_way_to_a_creation_in_the_log() -> None:
     """The read was later than the log's place: what the log says from the creation on is exact."""
-    wide = table({"id": "text"}, regular={"v": "int"}, name="notes", table_id=NOTES.id)
-    rows = SchemaRows().with_base(rows_of(wide, NOW), read=True)
-    rows, changes = applied(create(NOTES, NOW - 9), alter(NOTES, wide, NOW), rows=rows)
-    assert [change.defined for change in changes] == [(NOTES,), (wide,)]
+    rows = SchemaRows().with_base(rows_of(WIDE, NOW), read=True)
+    rows, changes = applied(create(NOTES, NOW - 9), alter(NOTES, WIDE, NOW), rows=rows)
+    assert [change.defined for change in changes] == [(NOTES,), (WIDE,)]
     rows = SchemaRows().with_base(rows_of(NOTES, NOW), read=True)
     assert applied(create(NOTES, NOW), rows=rows)[1] == [SchemaChange(defined=(NOTES,))]
-    rows = SchemaRows().with_base(rows_of(wide, NOW), read=False)
+    rows = SchemaRows().with_base(rows_of(WIDE, NOW), read=False)
     assert applied(create(NOTES, NOW - 9), rows=rows)[1] == [SchemaChange()]
 
 
@@ -268,11 +266,10 @@ def test_a_creation_of_another_table_ends_a_base() -> None:
 
 def test_a_rename_of_a_key_column_is_no_creation() -> None:
     """Although it has a key column: the base's other columns stay."""
-    wide = table({"id": "text"}, regular={"v": "int"}, name="notes", table_id=NOTES.id)
     renamed = table({"number": "text"}, regular={"v": "int"}, name="notes", table_id=NOTES.id)
     for read in (True, False):
-        rows = SchemaRows().with_base(rows_of(wide, NOW), read=read)
-        assert applied(alter(wide, renamed, NOW + 1), rows=rows)[1][0].defined == (renamed,)
+        rows = SchemaRows().with_base(rows_of(WIDE, NOW), read=read)
+        assert applied(alter(WIDE, renamed, NOW + 1), rows=rows)[1][0].defined == (renamed,)
 
 
 def test_a_value_gives_way_as_a_whole() -> None:

@@ -20,15 +20,12 @@ from tailrace_schemas.avro import Encoder, decode, entry_from_record, schema_rec
 from tailrace_schemas.change import Change, Deletion, Marker, Source
 from tailrace_schemas.errors import TruncatedError
 from tailrace_schemas.position import Position
-from tailrace_schemas.system_tables import system_table_id, system_tables
+from tailrace_schemas.system_tables import system_table_id
 from tailrace_schemas.table import Table
 from tests.unit.commitlog.written import Stats, encode
+from tests.unit.history.decoded import HISTORY, A, B, C
 from tests.unit.mutations import EPOCH, deletion, mutation
 from tests.unit.tables import table
-
-A = table({"id": "text"}, name="a", table_id=UUID(int=1))
-B = replace(table({"id": "text"}, name="b", table_id=UUID(int=2)), cdc=False)
-C = replace(table({"id": "text"}, name="c", keyspace="other", table_id=UUID(int=3)), cdc=False)
 
 
 def decoded(message: Message) -> Change:
@@ -119,7 +116,6 @@ def test_tracked_are_the_present_tables_with_cdc() -> None:
     assert history.define(HERE, [replace(other, cdc=False)])[0].tracked() == (A,)
 
 
-HISTORY = SchemaHistory().learn([*system_tables(), A, B, C])[0]
 DDL = system_table_id("system_schema", "columns")
 
 

@@ -197,11 +197,7 @@ def test_secrets_are_never_shown(tmp_path: Path) -> None:
         ("[kafka]\n'sasl.passwrd_file' = '/dev/null'", {}, 'did you mean "sasl.password"?'),
         ("[kafka]\n'error_cb' = 'x'", {}, "t.toml: kafka.error_cb: librdkafka has no such property"),
         ("[kafka]\n'metadata.broker.list' = 'x'", {}, "is not yours to set: set bootstrap.servers"),
-        (
-            "",
-            {"KAFKA__BOOTSTRAP_SERVER": "a:1"},
-            "TAILRACE_KAFKA__BOOTSTRAP_SERVER: kafka.bootstrap.server: librdkafka",
-        ),
+        ("", {"KAFKA__BOOTSTRAP_SERVER": "a:1"}, "TAILRACE_KAFKA__BOOTSTRAP_SERVER: kafka.bootstrap.server: "),
         ("[kafka]\n'security.protocol' = 'SASL'", {}, 't.toml: kafka.security.protocol: Invalid value "SASL" for'),
         ("[sink.a]\ntype = 'kafka'\nkafka.retries = -1", {}, "t.toml: sink.a.kafka.retries: Configuration property"),
         ("[schemas.registry]\n'basic.auth.user_info' = 'u:hunter2'", {}, "the registry's client has no such property;"),
