@@ -6,8 +6,8 @@ how often and in what batches.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import replace
 from random import Random
 from typing import Any, ClassVar, Protocol
@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from tailrace_schemas.change import EXPIRED_TTL, Change, Marker, Op
 from tailrace_schemas.cql.values import codec, split_key
-from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.errors import ServiceError, TailraceError
 from tailrace_schemas.position import Position
 from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import Table
@@ -30,7 +30,7 @@ from tailrace_spark.sinks.protocol import SweepingSink, write_here
 from tests.held import Record, hold
 from tests.properties import examples
 from tests.support.letters import MemoryLetters
-from tests.support.shop import ORDERS, PLAIN, one_change
+from tests.support.shop import ORDERS, PLAIN, WIDER, one_change
 from tests.unit.spark.cassandra import Log, truncate, with_source
 from tests.unit.spark.changes import assignments
 from tests.unit.spark.sinks.contract import broken, delivered, piece
@@ -462,3 +462,46 @@ class MergingContract:
 def by_repr(rows: Iterable[Sequence[object]]) -> list[Row]:
     """Rows as `Followed.rows` gives them."""
     return sorted(map(tuple, rows), key=repr)
+
+
+class StoppedWriterContract:
+    """Beside MergingContract, of stores whose writers lock nothing: SQL databases have `sql/test_fencing.py`."""
+
+    @pytest.mark.slow
+    @pytest.mark.promise("sink.successor")
+    @pytest.mark.parametrize("stopped_before", range(3))
+    def test_a_writer_that_was_stopped_in_a_batch_leaves_what_its_heir_wrote(
+        self, followed: Followed, stopped_before: int
+    ) -> None:
+        """Stopped before a piece, or before the commit; the heir's batch has columns, ends of rows, truncations."""
+        log, other, wider = Log(PLAIN), Log(WIDE), Log(WIDER)
+        first, second, third, fourth, truncated, fifth, deleted = (number * SECOND for number in range(50, 57))
+        before = [log.insert((number,), (), first, v="first", w=0) for number in range(8)]
+        earlier = [
+            [log.update((number,), (), second, v="earlier") for number in range(4)],
+            [log.update((number,), (), second, w=2) for number in range(4, 8)],
+        ]
+        later = [
+            *(wider.update((number,), (), third, x="later") for number in (0, 4)),
+            *(log.delete((number,), (), third) for number in (1, 5)),
+            *(log.update((number,), (), third, v="later", w=None) for number in (2, 6)),
+        ]
+        taken = [other.insert((number,), (number,), third, v="taken") for number in (1, 2)]
+        ends = other.delete_partition((3,), deleted)
+        behind = wider.update((7,), (), fourth, x="behind")
+        left = [other.insert((3,), (3,), fifth, v="deleted"), other.static((1,), fifth, s="s")]
+        write(followed, *before)
+
+        def stopped() -> Iterator[Piece]:
+            pieces = [piece([*earlier[0], taken[0]]), piece(earlier[1])]
+            yield from pieces[:stopped_before]
+            write(followed, *earlier[0], *earlier[1], *taken, *later, ends)
+            write(followed, truncate(WIDE, "h", truncated))
+            yield from pieces[stopped_before:]
+
+        with closing(followed.open()) as sink, suppress(TailraceError):
+            write_here(sink, stopped())
+        write(followed, behind, *left)
+        plain = [*before, *earlier[0], *earlier[1], *later, behind]
+        assert followed.rows(PLAIN, "id", "v", "w", "x") == selected(WIDER, plain, "id", "v", "w", "x")
+        assert followed.rows(WIDE, "id", "c", "s", "v") == selected(WIDE, [ends, *left], "id", "c", "s", "v")

@@ -19,7 +19,14 @@ from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import Outside, Topic, deliver
 from tests.unit.spark.sinks.contract import piece
 from tests.unit.spark.sinks.hostile import FIELDS, NAMES, row
-from tests.unit.spark.sinks.merging_contract import WIDE, Followed, MergingContract, selected, write
+from tests.unit.spark.sinks.merging_contract import (
+    WIDE,
+    Followed,
+    MergingContract,
+    StoppedWriterContract,
+    selected,
+    write,
+)
 from tests.unit.tables import table
 
 WIDER = replace(PLAIN, regular=table({"id": "int"}, regular={"v": "text", "w": "int", "x": "text"}).regular)
@@ -78,7 +85,7 @@ def require_select(followed: Followed, changes: Sequence[Change], why: str = "")
     assert followed.rows(WIDE, "id", "c", "s", "v") == selected(WIDE, wide, "id", "c", "s", "v"), why
 
 
-class LakeCurrentContract(MergingContract):
+class LakeCurrentContract(MergingContract, StoppedWriterContract):
     """As for merging sinks; `another` makes FollowedLakes."""
 
     @pytest.mark.slow

@@ -20,6 +20,7 @@ from tests.unit.spark.sinks.contract import piece
 from tests.unit.spark.sinks.merging_contract import (
     WIDE,
     MergingContract,
+    StoppedWriterContract,
     selected,
     write,
 )
@@ -36,7 +37,7 @@ WIDE_COLUMNS = ("id", "c", "s", "v")
 
 @pytest.mark.promise("opensearch.select")
 @pytest.mark.long
-class TestOpensearch(MergingContract, RowFilterContract):
+class TestOpensearch(MergingContract, StoppedWriterContract, RowFilterContract):
     sink = "opensearch"
     kind: opensearch.Kind = "opensearch"
 
@@ -62,7 +63,7 @@ class TestElasticsearch(TestOpensearch):
 @pytest.mark.promise("opensearch.select")
 @pytest.mark.integration
 @pytest.mark.spine
-class TestOpensearchInTasks(MergingContract, RowFilterContract):
+class TestOpensearchInTasks(MergingContract, StoppedWriterContract, RowFilterContract):
     sink = "opensearch, tasks"
 
     @pytest.fixture
