@@ -21,6 +21,8 @@ _KEPT: Final = 4
 """Archives of so many environments, of 150 MB each."""
 _QUICK: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Of a process that lives for a minute, the optimising compiler takes a third of the CPU."""
+_QUIET: Final = "-Xlog:disable -Xlog:all=warning:stderr"
+"""Java would say on stdout, among the lines that a command prints, that an archive is gone: others keep four, too."""
 
 _SESSION: Final = """
 import sys
@@ -56,7 +58,7 @@ def quick_java() -> str:
         fcntl.flock(lock, fcntl.LOCK_EX)  # processes of a run ask for it at once
         if not archive.is_file():
             _record(archive)
-    return f"{_QUICK} -XX:SharedArchiveFile={archive}"
+    return f"{_QUICK} {_QUIET} -XX:SharedArchiveFile={archive}"
 
 
 def quick_java_lines() -> str:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from cassandra.concurrent import execute_concurrent_with_args
 
 from tailrace.local import CassandraSettings, LocalCassandra, LocalKafka
 from tests.integration.agents import AgentProcess, cql, create_keyspace, ints, published, settings_for
@@ -30,8 +31,7 @@ def test_everything_of_a_drained_node_is_in_kafka(kafka: LocalKafka, prefix: str
         with AgentProcess(tmp_path, settings) as agent:
             agent.until_ready(120)
             insert = session.prepare("INSERT INTO shop.t (k, v) VALUES (?, ?)")
-            for result in [session.execute_async(insert, (number, "v" * 500)) for number in range(ROWS)]:
-                result.result()
+            execute_concurrent_with_args(session, insert, [(number, "v" * 500) for number in range(ROWS)])
             running = drain(agent.settings, "--timeout", "1")
             assert (running.returncode, "still serves CQL" in running.stderr) == (1, True), running.stderr
             node.nodetool("drain")

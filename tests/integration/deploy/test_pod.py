@@ -13,6 +13,7 @@ from uuid import uuid4
 
 import pytest
 import yaml
+from cassandra.concurrent import execute_concurrent_with_args
 
 from tailrace.local import CassandraSettings, LocalCassandra, LocalKafka
 from tailrace.local.ports import free_port
@@ -83,8 +84,7 @@ def test_the_sidecar_of_the_chart_publishes_and_drains(
             wait(agent, lambda: answers(f"http://{ELSEWHERE}:{health}/health/ready"))
             assert agent.execute("id", "-u").strip() == str(USER)
             insert = session.prepare("INSERT INTO shop.t (k, v) VALUES (?, ?)")
-            for result in [session.execute_async(insert, (number, "v" * 500)) for number in range(ROWS)]:
-                result.result()
+            execute_concurrent_with_args(session, insert, [(number, "v" * 500) for number in range(ROWS)])
             node.nodetool("drain")
             agent.execute(*prepares_stop)
             keys = ints(published(kafka, prefix, f"{prefix}.shop.t"))

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cassandra.cluster import Session
+from cassandra.concurrent import execute_concurrent_with_args
 
 from tailrace.local import LocalKafka
 from tailrace_common.settings import Settings
@@ -39,9 +40,7 @@ def fill(session: Session, keyspace: str, rows: int = ROWS) -> str:
     """A table of few wide partitions, so that pages and commands end within them."""
     session.execute(f"CREATE TABLE {keyspace}.t (k int, c int, s text STATIC, v text, PRIMARY KEY (k, c))")
     insert = session.prepare(f"INSERT INTO {keyspace}.t (k, c, s, v) VALUES (?, ?, ?, ?)")
-    pending = [session.execute_async(insert, (row % 10, row, f"s{row % 10}", f"v{row}")) for row in range(rows)]
-    for future in pending:
-        future.result()
+    execute_concurrent_with_args(session, insert, [(row % 10, row, f"s{row % 10}", f"v{row}") for row in range(rows)])
     return f"{keyspace}.t"
 
 

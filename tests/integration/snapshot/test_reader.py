@@ -17,6 +17,7 @@ from uuid import UUID
 
 import pytest
 from cassandra.cluster import Session
+from cassandra.concurrent import execute_concurrent_with_args
 from cassandra.protocol import _ProtocolHandler
 from cassandra.util import Date, Duration, OrderedMapSerializedKey, SortedSet, Time
 
@@ -253,9 +254,7 @@ def test_columns_filters_and_token_ranges_are_read_alone(source: Source) -> None
 def test_a_wide_partition_comes_in_many_pages_and_estimates_cut_what_is_flushed(source: Source) -> None:
     source.run("CREATE TABLE KS.w (k int, c int, v text, s text STATIC, PRIMARY KEY (k, c))")
     insert = source.session.prepare(f"INSERT INTO {source.keyspace}.w (k, c, v) VALUES (?, ?, ?)")
-    futures = [source.session.execute_async(insert, (number % 2, number, "v" * 50)) for number in range(8000)]
-    for future in futures:
-        future.result()
+    execute_concurrent_with_args(source.session, insert, [(number % 2, number, "v" * 50) for number in range(8000)])
     source.run("UPDATE KS.w SET s = 'static' WHERE k = 1")
     rows = source.frame("w", page_rows=100).collect()
     assert sorted(row.c for row in rows) == list(range(8000))

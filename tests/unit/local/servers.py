@@ -17,7 +17,7 @@ def end(number, frame):
     sys.exit(0)
 signal.signal(signal.SIGTERM, signal.SIG_IGN if on_term == "ignore" else end)
 with socket.create_server(("127.0.0.1", port)):
-    print(ready, flush=True)
+    print(ready + "\\n", end="", flush=True)  # by one write, however it is buffered
     while True:
         time.sleep(0.01)
 """
@@ -36,7 +36,7 @@ print("following", flush=True)
 ''' % ("1000" if on_term == "ignore" else "0.2")
 child = subprocess.Popen([sys.executable, "-u", "-c", following], stdin=subprocess.PIPE)
 with socket.create_server(("127.0.0.1", port)):
-    print(ready, flush=True)
+    print(ready + "\\n", end="", flush=True)  # by one write, however it is buffered
     while True:
         time.sleep(0.01)
 """

@@ -253,7 +253,7 @@ def test_service_is_a_context_and_restarts_in_place(tmp_path: Path) -> None:
 
 
 def test_stop_from_another_thread_ends_a_start(tmp_path: Path) -> None:
-    service = StandIn(tmp_path, SERVER.replace("print(ready, flush=True)", "print('not yet', flush=True)"))
+    service = StandIn(tmp_path, SERVER.replace("print(ready", "print('not yet'"))
     with ThreadPoolExecutor(1) as pool:
         start = pool.submit(service.start)
         until(lambda: service.running, "the service")
