@@ -31,20 +31,18 @@ def values(text: str, name: str) -> dict[str, float]:
     return {re.sub(r'(\w+)="([^"]*)"', r"\1=\2", labels): float(value) for labels, value in pairs}
 
 
-def test_what_workers_keep_is_in_the_metrics(tmp_path: Path) -> None:
-    with MetaDatabase(f"sqlite:///{tmp_path / 'meta.db'}") as database:
-        database.prepare()
-        subscriptions, metrics = Subscriptions(database), ServerMetrics()
-        metrics.watch(DirectOperations(subscriptions, Settings(), "test").all)
-        a, b = (subscriptions.subscribe(request(name), "test")[0] for name in "ab")
-        subscriptions.change(b.id, "pause", "test", transitions.paused)
-        leases = Leases(database, CLUSTER, "the-worker", 60)
-        [claim] = leases.claim(1)
-        news = News(wrote=True, letters=4136, complete_seconds=120.0)
-        leases.save(claim, {("t", 0): PartitionProgress(7, 9)}, news)
-        leases.report(claim, lambda stored: transitions.failed(stored, "the sink is down", "start it"))
-        text = metrics.text().decode()
-        now, deliveries = subscriptions.deliveries([a.id])
+def test_what_workers_keep_is_in_the_metrics(database: MetaDatabase, subscriptions: Subscriptions) -> None:
+    metrics = ServerMetrics()
+    metrics.watch(DirectOperations(subscriptions, Settings(), "test").all)
+    a, b = (subscriptions.subscribe(request(name), "test")[0] for name in "ab")
+    subscriptions.change(b.id, "pause", "test", transitions.paused)
+    leases = Leases(database, CLUSTER, "the-worker", 60)
+    [claim] = leases.claim(1)
+    news = News(wrote=True, letters=4136, complete_seconds=120.0)
+    leases.save(claim, {("t", 0): PartitionProgress(7, 9)}, news)
+    leases.report(claim, lambda stored: transitions.failed(stored, "the sink is down", "start it"))
+    text = metrics.text().decode()
+    now, deliveries = subscriptions.deliveries([a.id])
     delivery = deliveries[a.id]
     assert values(text, "tailrace_server_meta_database_up") == {"": 1}
     info = values(text, "tailrace_subscription_info")
@@ -63,31 +61,27 @@ def test_what_workers_keep_is_in_the_metrics(tmp_path: Path) -> None:
     assert since == {f"subscription={A}": (delivery.letters_since or 0) / 1000}
 
 
-def test_a_lease_that_has_ended_is_nobody_s(tmp_path: Path) -> None:
-    with MetaDatabase(f"sqlite:///{tmp_path / 'meta.db'}") as database:
-        database.prepare()
-        subscriptions, metrics = Subscriptions(database), ServerMetrics()
-        metrics.watch(DirectOperations(subscriptions, Settings(), "test").all)
-        subscriptions.subscribe(request("a"), "test")
-        Leases(database, CLUSTER, "killed", -1).claim(1)
-        text = metrics.text().decode()
+def test_a_lease_that_has_ended_is_nobody_s(database: MetaDatabase, subscriptions: Subscriptions) -> None:
+    metrics = ServerMetrics()
+    metrics.watch(DirectOperations(subscriptions, Settings(), "test").all)
+    subscriptions.subscribe(request("a"), "test")
+    Leases(database, CLUSTER, "killed", -1).claim(1)
+    text = metrics.text().decode()
     assert values(text, "tailrace_subscription_unclaimed") == {f"subscription={A}": 1}
 
 
-def test_only_what_lacks_its_table_waits(tmp_path: Path) -> None:
+def test_only_what_lacks_its_table_waits(database: MetaDatabase, subscriptions: Subscriptions) -> None:
     """Not one whose existing rows are not copied, which has a reason too, and follows the log."""
-    with MetaDatabase(f"sqlite:///{tmp_path / 'meta.db'}") as database:
-        database.prepare()
-        subscriptions, metrics = Subscriptions(database), ServerMetrics()
-        metrics.watch(DirectOperations(subscriptions, Settings(), "test").all)
-        for name in "ab":
-            subscriptions.subscribe(request(name), "test")
-        leases = Leases(database, CLUSTER, "the-worker", 60)
-        waiting, following = leases.claim(2)
-        leases.save(following, {("t", 0): PartitionProgress(9, 9)})
-        for claim, reason in ((waiting, "shop.orders has no cdc"), (following, "existing rows are not copied")):
-            leases.report(claim, partial(transitions.noted, reason=reason, action="do it"))
-        text = metrics.text().decode()
+    metrics = ServerMetrics()
+    metrics.watch(DirectOperations(subscriptions, Settings(), "test").all)
+    for name in "ab":
+        subscriptions.subscribe(request(name), "test")
+    leases = Leases(database, CLUSTER, "the-worker", 60)
+    waiting, following = leases.claim(2)
+    leases.save(following, {("t", 0): PartitionProgress(9, 9)})
+    for claim, reason in ((waiting, "shop.orders has no cdc"), (following, "existing rows are not copied")):
+        leases.report(claim, partial(transitions.noted, reason=reason, action="do it"))
+    text = metrics.text().decode()
     waits = {f"subscription={claim.subscription.reference}": number for claim, number in ((waiting, 1), (following, 0))}
     assert values(text, "tailrace_subscription_waiting") == waits
 

@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 from tailrace.cli.main import complete
 from tailrace_schemas.errors import SettingsError
 from tailrace_server.cli.apply import declared_in
-from tailrace_server.meta.keys import Role
-from tests.unit.server.api.conftest import Served, served
+from tests.unit.server.api.conftest import served
 
 __all__ = ["served"]  # a fixture
 
@@ -36,32 +35,17 @@ name = "lake"
 target = "lake"
 state = "paused"
 """
-SETTINGS = """
-[sink.dwh]
-type = "sql"
-
-[sink.lake]
-type = "delta"
-path = "/none"
-"""
 
 Apply = Callable[..., list[dict[str, Any]]]
 
 
-@pytest.fixture(params=["direct", "http"])
-def apply(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Apply:
+@pytest.fixture
+def apply(door: list[str], tmp_path: Path) -> Apply:
     """The command in a directory with settings; what it prints."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "tailrace.toml").write_text(SETTINGS)
-    more: list[str] = []
-    if request.param == "http":
-        api: Served = request.getfixturevalue("served")
-        (tmp_path / "key").write_text(api.keys[Role.OPERATE])
-        more = ["--server", api.url, "--api-key-file", "key"]
 
     def run(text: str, *words: str) -> list[dict[str, Any]]:
         (tmp_path / "subscriptions.toml").write_text(text)
-        answer = CliRunner().invoke(complete(), ["apply", "-f", "subscriptions.toml", "--unchecked", *words, *more])
+        answer = CliRunner().invoke(complete(), ["apply", "-f", "subscriptions.toml", "--unchecked", *words, *door])
         assert answer.exit_code == 0, answer.output
         return [json.loads(line) for line in answer.stdout.splitlines()]
 

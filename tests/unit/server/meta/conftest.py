@@ -9,7 +9,6 @@ import pytest
 
 from tailrace_server.meta.database import MetaDatabase
 from tailrace_server.meta.leases import Leases
-from tailrace_server.meta.subscriptions import Subscriptions
 from tests import mariadb, postgres
 from tests.unit.server.requests import CLUSTER
 
@@ -41,12 +40,6 @@ def database(url: str) -> Iterator[MetaDatabase]:
     with MetaDatabase(url) as made:
         made.prepare()
         yield made
-
-
-@pytest.fixture
-def subscriptions(database: MetaDatabase) -> Subscriptions:
-    """The operators' side."""
-    return Subscriptions(database)
 
 
 @pytest.fixture

@@ -19,31 +19,15 @@ from tests.unit.server.requests import SECRET
 __all__ = ["served"]  # a fixture
 
 CREATE = "CREATE SUBSCRIPTION warehouse ON shop.orders INTO dwh OPTIONS (table = '{table}') WHERE id > 1"
-SETTINGS = """
-[sink.dwh]
-type = "sql"
-url = "postgresql://u:hunter2@host/d"
-
-[sink.lake]
-type = "delta"
-path = "/none"
-"""
 Sql = Callable[..., Result]
 
 
-@pytest.fixture(params=["direct", "http"])
-def sql(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sql:
+@pytest.fixture
+def sql(door: list[str]) -> Sql:
     """The command in a directory with settings."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "tailrace.toml").write_text(SETTINGS)
-    more: list[str] = []
-    if request.param == "http":
-        api: Served = request.getfixturevalue("served")
-        (tmp_path / "key").write_text(api.keys[Role.OPERATE])
-        more = ["--server", api.url, "--api-key-file", "key"]
 
     def run(*words: str, stdin: str | None = None) -> Result:
-        answer = CliRunner().invoke(complete(), ["sql", "--unchecked", *words, *more], input=stdin)
+        answer = CliRunner().invoke(complete(), ["sql", "--unchecked", *words, *door], input=stdin)
         assert SECRET not in answer.output
         return answer
 

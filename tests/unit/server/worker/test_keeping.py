@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from pathlib import Path
+from collections.abc import Collection
 
 import pytest
 
@@ -53,10 +52,8 @@ class Site:
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with MetaDatabase(f"sqlite:///{tmp_path / 'meta.db'}") as database:
-        database.prepare()
-        yield Site(database)
+def site(database: MetaDatabase) -> Site:
+    return Site(database)
 
 
 def test_the_topics_of_what_is_written_are_kept(site: Site) -> None:
@@ -113,16 +110,14 @@ def test_a_kafka_that_hangs_is_said_and_no_more_once_it_answers(site: Site) -> N
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Iterator[MetaDatabase]:
-    with MetaDatabase(f"sqlite:///{tmp_path / 'meta.db'}") as database:
-        database.prepare()
-        Subscriptions(database).subscribe(request(), "test")
-        yield database
+def subscribed(database: MetaDatabase) -> MetaDatabase:
+    Subscriptions(database).subscribe(request(), "test")
+    return database
 
 
 @pytest.mark.promise("subscription.snapshot")
-def test_the_next_worker_has_the_ranges_of_the_last_one(database: MetaDatabase) -> None:
-    first, second = (Leases(database, CLUSTER, name, 60) for name in ("first", "second"))
+def test_the_next_worker_has_the_ranges_of_the_last_one(subscribed: MetaDatabase) -> None:
+    first, second = (Leases(subscribed, CLUSTER, name, 60) for name in ("first", "second"))
     [claim] = first.claim(1)
     notes, value = MetaNotes(first, claim), Snapshots(initial=True, tables=(READING,), sequence=4)
     assert notes.read() == Snapshots()
@@ -135,16 +130,16 @@ def test_the_next_worker_has_the_ranges_of_the_last_one(database: MetaDatabase) 
     assert notes.requested() == []
 
 
-def test_what_a_later_version_wrote_is_refused_with_what_to_do(database: MetaDatabase) -> None:
-    leases = Leases(database, CLUSTER, "w", 60)
+def test_what_a_later_version_wrote_is_refused_with_what_to_do(subscribed: MetaDatabase) -> None:
+    leases = Leases(subscribed, CLUSTER, "w", 60)
     [claim] = leases.claim(1)
     leases.save_snapshots(claim, '{"version": 99}')
     with pytest.raises(SettingsError, match=r"shop.orders/warehouse: .*format 99.*reset shop.orders/warehouse --snap"):
         MetaNotes(leases, claim).read()
 
 
-def test_tables_that_could_not_be_read_are_named(database: MetaDatabase) -> None:
-    leases = Leases(database, CLUSTER, "w", 60)
+def test_tables_that_could_not_be_read_are_named(subscribed: MetaDatabase) -> None:
+    leases = Leases(subscribed, CLUSTER, "w", 60)
     [claim] = leases.claim(1)
     notes = MetaNotes(leases, claim)
     refused = TABLE.over(State.REFUSED, 2.0, "it has counters")
