@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
-from tailrace.assembly.services import contact_of, mirror_of
+from tailrace.assembly.services import contact_of
 from tailrace.cli.checks.cassandra import check_cassandra
 from tailrace.cli.checks.directories import check_directories
 from tailrace.cli.checks.kafka import check_kafka
 from tailrace.cluster import LiveCluster
 from tailrace.local import LocalCassandra, LocalKafka
-from tailrace.publish.kafka import KafkaLog, KafkaTopics
-from tailrace.topology.mirror_tables import IdForm, wanted
-from tailrace_common.cli.checks import Check
+from tailrace.publish.kafka import KafkaTopics
 from tailrace_common.settings import Settings, load_settings
-from tailrace_common.topics import GenerationReader
-from tailrace_schemas.generation_records import encode_proposal
-from tailrace_schemas.topics import Internal, internal_topic
-from tests.unit.topology.rings import proposal
+from tailrace_schemas.topics import Internal
 
 
 def settings_for(cassandra: LocalCassandra, kafka: LocalKafka, prefix: str) -> Settings:
@@ -66,20 +59,6 @@ def test_a_node_as_it_must_be(cassandra: LocalCassandra, kafka: LocalKafka, pref
     assert f"{keyspace_name}.not_followed" not in found["tables"].detail
 
 
-def test_another_directory_than_the_nodes(
-    cassandra: LocalCassandra, kafka: LocalKafka, prefix: str, tmp_path: Path
-) -> None:
-    settings = settings_for(cassandra, kafka, prefix)
-    elsewhere = settings.agent.model_copy(update={"cdc_raw_directory": tmp_path})
-    settings = settings.model_copy(update={"agent": elsewhere})
-    found = {check.name: check for check in check_cassandra(settings)}
-    assert not found["same directory"].ok
-    assert str(cassandra.cdc_raw) in found["same directory"].advice
-    (tmp_path / "CommitLog-7-1.log").touch()
-    found = {check.name: check for check in check_cassandra(settings)}
-    assert found["same directory"].ok, "the same under another name"
-
-
 def test_topics_that_will_do_and_one_that_will_not(cassandra: LocalCassandra, kafka: LocalKafka, prefix: str) -> None:
     settings = settings_for(cassandra, kafka, prefix)
     ours = KafkaTopics(settings.kafka.reveal(), settings.topics)
@@ -97,41 +76,3 @@ def test_topics_that_will_do_and_one_that_will_not(cassandra: LocalCassandra, ka
     _, topics, *_ = check_kafka(settings.model_copy(update={"topics": larger}))
     assert not topics.ok
     assert f"topic {prefix}.shop.orders has max.message.bytes=" in topics.detail
-
-
-@pytest.mark.promise("commands.check")
-def test_a_mirror(cassandra: LocalCassandra, kafka: LocalKafka, prefix: str, keyspace_name: str) -> None:
-    """Before it is made, as it must be, and after somebody altered its keyspace; its generations against Kafka's."""
-    settings = settings_for(cassandra, kafka, prefix)
-    mirror = settings.mirror.model_copy(update={"keyspace": keyspace_name})
-    settings = settings.model_copy(update={"mirror": mirror})
-
-    def rows(of: Settings = settings) -> dict[str, Check]:
-        return {row.name: row for row in check_cassandra(of) if row.name.startswith("mirror")}
-
-    assert "an agent makes it" in rows()["mirror"].detail
-    refused = settings.model_copy(update={"mirror": mirror.model_copy(update={"create": False})})
-    assert not rows(refused)["mirror"].ok
-    KafkaTopics(settings.kafka.reveal(), settings.topics).ensure_internal((Internal.GENERATIONS,))
-    log = KafkaLog(settings.kafka.reveal(), internal_topic(prefix, Internal.GENERATIONS))
-    with closing(LiveCluster(contact_of(settings.cluster))) as cluster:
-        one = proposal(cluster.ring(), None, time.time_ns() // 1_000_000 + 60_000)
-        for key, value in encode_proposal(one):
-            log.append(key, value)
-        made = mirror_of(settings, cluster)
-        assert made is not None
-        with GenerationReader.open(settings.kafka.reveal(), internal_topic(prefix, Internal.GENERATIONS)) as reader:
-            published = reader.refresh()
-        assert len(published) == 1
-        made.store.create_keyspace({cluster.local().datacenter: 1})
-        for table in wanted(v1=False):
-            made.store.create_table(table, IdForm.BLOB)
-        missing = rows()
-        assert (missing["mirror writes"].ok, missing["mirror generations"].ok) == (True, False)
-        made.update(published, time.time_ns() // 1_000_000)
-        found = rows()
-        assert {name for name, row in found.items() if row.ok} == found.keys(), found
-        assert found["mirror generations"].detail == "1 of 1 generations in Kafka"
-        cluster.execute(f"DROP TABLE {keyspace_name}.cdc_local")
-        assert not rows(refused)["mirror"].ok
-        cluster.execute(f"DROP KEYSPACE {keyspace_name}")

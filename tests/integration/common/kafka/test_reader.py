@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its __all__ forgets it
 
 from tailrace.local import LocalKafka
@@ -82,10 +82,6 @@ def _values(records: Iterator[Record]) -> list[str]:
     return [record.value.decode() for record in records if record.value is not None]
 
 
-def test_an_empty_partition_ends_at_once(config: dict[str, str], topic: str) -> None:
-    assert list(read_to_end(config, topic, 0, timeout=60)) == []
-
-
 @pytest.mark.spine
 def test_committed_records_are_read_across_the_holes_of_control_records(
     config: dict[str, str], topic: str, writer: Writer
@@ -100,14 +96,6 @@ def test_committed_records_are_read_across_the_holes_of_control_records(
     assert [record.offset for record in records] in ([0, 1, 4, 6], [0, 1, 5, 6])
     assert all(record.key == b"k" and record.timestamp > 0 for record in records)
     assert list(read_to_end(config, topic, 0, timeout=60)) == []
-
-
-@pytest.mark.parametrize("commit", [True, False])
-def test_an_end_of_control_records_only_is_reached(
-    config: dict[str, str], topic: str, writer: Writer, commit: bool
-) -> None:
-    writer.transaction("last", commit=commit)
-    assert _values(read_to_end(config, topic, 1, timeout=60)) == (["last"] if commit else [])
 
 
 def test_a_reader_goes_on_where_it_was(config: dict[str, str], topic: str, writer: Writer) -> None:
@@ -143,19 +131,6 @@ def test_an_open_transaction_is_waited_for_until_it_ends(config: dict[str, str],
         assert rest.result(60) == ["b", "c"]
 
 
-def test_what_stands_behind_an_open_transaction_is_not_taken_for_absent(
-    config: dict[str, str], topic: str, writer: Writer
-) -> None:
-    writer.open("a")
-    writer.outside("b")
-    # To a read_committed reader the partition looks empty now; that must not be taken for its end.
-    assert _last_stable_offset(config, topic) == 0
-    with ThreadPoolExecutor(1) as elsewhere, PartitionReader(config, topic, 1, timeout=60) as reader:
-        reading = elsewhere.submit(lambda: _values(reader.read_to_end()))
-        writer.commit()
-        assert reading.result(60) == ["a", "b"]
-
-
 def test_a_transaction_that_stays_open_ends_in_an_error_that_says_so(
     config: dict[str, str], topic: str, writer: Writer
 ) -> None:
@@ -183,16 +158,6 @@ def test_a_producer_killed_inside_a_transaction_hides_nothing(
     assert _values(read_to_end(config, topic, 1, timeout=60)) == ["behind it", "and this"]
 
 
-def _last_stable_offset(config: dict[str, str], topic: str) -> int:
-    consumer = Consumer({**config, "group.id": "none", "isolation.level": "read_committed"})
-    try:
-        low, high = consumer.get_watermark_offsets(TopicPartition(topic, 1), timeout=60)
-        assert low == 0
-        return int(high)
-    finally:
-        consumer.close()
-
-
 def test_a_missing_topic_or_partition_is_named(config: dict[str, str], topic: str) -> None:
     for name, partition in ((f"{topic}.not", 0), (topic, 2)):
         with pytest.raises(ServiceError, match=rf"{name}\[{partition}\]: there is no such topic or partition"):
@@ -212,11 +177,6 @@ def test_a_topic_made_anew_is_noticed(config: dict[str, str], prefix: str) -> No
         admin.create_topics([NewTopic(name, num_partitions=1, replication_factor=1)])[name].result(60)
         with pytest.raises(ServiceError, match=r"ends at offset 0, but was read up to 1 before"):
             list(reader.read_to_end())
-
-
-def test_a_broker_that_does_not_answer_is_an_error() -> None:
-    with pytest.raises(ServiceError, match=r"Cannot connect to Kafka at 127\.0\.0\.1:1 \(.*refused"):
-        list(read_to_end({"bootstrap.servers": "127.0.0.1:1"}, "nowhere", 0, timeout=1))
 
 
 def test_a_partition_whose_beginning_was_deleted(config: dict[str, str], topic: str, writer: Writer) -> None:
