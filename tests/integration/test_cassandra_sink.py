@@ -420,34 +420,6 @@ def test_a_change_that_the_cluster_takes_in_no_request_is_set_aside(
         session.execute(f"DROP KEYSPACE {copy}")
 
 
-def test_small_changes_go_together_and_the_node_neither_warns_of_them_nor_refuses_a_large_one(
-    cassandra: LocalCassandra, keyspace_name: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It warns of batches of 5 KiB or of more than ten partitions, and refuses those of 50 KiB but of one partition."""
-    keyspace, copy = keyspace_name, keyspace_name + COPY
-    columns = {f"v{number}": "int" for number in range(60)}
-    wide = Log(table({"k": "int"}, regular=columns, keyspace=keyspace, name="wide"))
-    narrow = Log(table({"k": "int"}, {"c": "int"}, regular={"v": "text"}, keyspace=keyspace, name="narrow"))
-    sets = Log(table({"k": "int"}, regular={"s": "set<int>"}, keyspace=keyspace, name="sets"))
-    large = "x" * (60 << 10)
-    changes = [wide.insert((number,), (), 10, **dict.fromkeys(columns, number)) for number in range(100)]
-    changes += [narrow.insert((number // 2,), (number,), 10, v="v" * (number % 100)) for number in range(400)]
-    changes += [narrow.insert((number,), (1_000,), 10, v=large) for number in range(0, 200, 50)]
-    changes += [sets.update((number,), (), 10, s=dict.fromkeys(range(60), "")) for number in range(100)]
-    piece = Piece(tuple(Delivered(RecordId("t.x", 0, offset), change) for offset, change in enumerate(changes)))
-    with cql(cassandra) as session, closing(opened(cassandra)) as sink:
-        create_keyspace(session, copy)
-        caplog.clear()
-        assert write_here(sink, [piece]) == Summary(changes=len(changes), rows=len(changes))
-        assert [record.getMessage() for record in caplog.records if "warning" in record.getMessage().lower()] == []
-        for name in ("wide", "sets"):
-            assert len(session.execute(f"SELECT k FROM {copy}.{name}").all()) == 100
-        rows = session.execute(f"SELECT k, c, v FROM {copy}.narrow").all()
-        small = {(number // 2, number, "v" * (number % 100)) for number in range(400)}
-        assert {tuple(row) for row in rows} == small | {(number, 1_000, large) for number in range(0, 200, 50)}
-        session.execute(f"DROP KEYSPACE {copy}")
-
-
 @pytest.mark.promise("cassandra.unwritable")
 def test_its_own_source_is_never_written(cassandra: LocalCassandra, keyspace_name: str) -> None:
     with cql(cassandra) as session, closing(opened(cassandra, keyspace="{keyspace}")) as sink:

@@ -1,4 +1,4 @@
-"""Consumers of their own on real topics, in both framings: with our decoder, and without anything of ours."""
+"""Consumers of their own on real topics, in both framings and two forms of values: with our decoder, and without."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
+from uuid import UUID
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
@@ -33,17 +34,18 @@ def topic(
     name, settings = f"{prefix}.{keyspace_name}.t", settings_for(cassandra, kafka, prefix, keyspace_name)
     stores: tuple[dict[str, dict[str, object]], ...] = (
         {},
-        {"schemas": {"store": "registry"}, "schemas.registry": {"url": registry.url}},
+        {"schemas": {"store": "registry"}, "schemas.registry": {"url": registry.url}, "avro": {"uuids": "fixed"}},
     )
     with cql(cassandra) as session:
         create_keyspace(session, keyspace_name)
         start_here(session, cassandra, kafka, prefix, keyspace_name)
         session.execute(f"CREATE TYPE {keyspace_name}.home (street text, zip int)")
-        session.execute(f"CREATE TABLE {keyspace_name}.t (k int PRIMARY KEY, v text, h home) WITH cdc = true")
+        session.execute(f"CREATE TABLE {keyspace_name}.t (k int PRIMARY KEY, v text, u uuid, h home) WITH cdc = true")
         for key, store in enumerate(stores, 1):
             with AgentProcess(tmp_path, settings | store, f"agent{key}") as agent:
                 session.execute(
-                    f"INSERT INTO {keyspace_name}.t (k, v, h) VALUES ({key}, 'v{key}', {{street: 's', zip: {key}}})"
+                    f"INSERT INTO {keyspace_name}.t (k, v, u, h) "
+                    f"VALUES ({key}, 'v{key}', {UUID(int=key)}, {{street: 's', zip: {key}}})"
                 )
                 agent.until(lambda: len(published(kafka, prefix, name)) == key)  # noqa: B023 - it is called here
                 assert agent.stop() == 0, agent.words()
@@ -91,6 +93,8 @@ def test_every_consumer_reads_both_framings(kafka: LocalKafka, prefix: str, topi
     changes = sorted((decode(message, schemas) for message in messages), key=lambda change: change.key or b"")
     assert [int.from_bytes(change.key or b"", "big") for change in changes] == [1, 2]
     assert [cell.value for change in changes for cell in change.cells if cell.column.name == "v"] == [b"v1", b"v2"]
+    uuids = [cell.value for change in changes for cell in change.cells if cell.column.name == "u"]
+    assert uuids == [UUID(int=key).bytes for key in (1, 2)]
     assert schemas.skipped == 2 * len(NONSENSE)
     with pytest.raises(UnknownSchemaError):
         decode(messages[0], Schemas())
@@ -99,5 +103,6 @@ def test_every_consumer_reads_both_framings(kafka: LocalKafka, prefix: str, topi
     assert sorted((line["key"]["k"], line["columns"]["v"]) for line in with_ours) == [(1, "v1"), (2, "v2")]
     without = [line for line in run("consume_without_tailrace.py", kafka, prefix, topic) if "op" in line]
     assert sorted((line["key"]["k"], line["columns"]["v"]) for line in without) == [(1, "v1"), (2, "v2")]
+    assert {line["columns"]["u"] for line in without} == {str(UUID(int=1)), UUID(int=2).hex}
     assert [line["columns"]["h"]["set"]["street"] for line in without] == ["s", "s"]
     assert ints(published(kafka, prefix, topic)) == {1: 1, 2: 1}

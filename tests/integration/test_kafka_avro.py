@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -150,27 +149,3 @@ def test_a_registry_that_does_not_answer_holds_the_batch(
     with closing(opened(kafka, registry.url, prefix)) as sink:
         assert write_here(sink, [piece]) == Summary(changes=1, rows=1)
     assert len(read(client, kafka, f"{prefix}-out.t")) == 1
-
-
-@pytest.mark.promise("avro.compatible")
-@pytest.mark.long
-def test_debeziums_events_as_avro(
-    kafka: LocalKafka, registry: LocalRegistry, client: SchemaRegistryClient, prefix: str, tmp_path: Path
-) -> None:
-    name, topic = f"{prefix}-out.t", Topic()
-    for part in ("key", "value"):
-        client.set_config(f"{name}-{part}", ServerConfig(compatibility=ConfigCompatibilityLevel.FULL_TRANSITIVE))
-    first, second, _ = versions()
-    with closing(
-        opened(kafka, registry.url, prefix, format="debezium", images=f"sqlite:///{tmp_path}/images.db")
-    ) as sink:
-        write_here(sink, [topic.piece(Log(first).insert((1,), (), 10, b="one", u=U, m={"s": 1_700_000_000_000}))])
-        write_here(sink, [topic.piece(Log(second).update((1,), (), 20, b="two", zz={"s": 1}))])
-        write_here(sink, [topic.piece(Log(second).delete((1,), (), 30))])
-    found = read(client, kafka, name)
-    assert [key for key, _ in found] == [{"k": 1}] * 4
-    assert [value and value["op"] for _, value in found] == ["c", "u", "d", None]
-    assert (found[0][1]["before"], found[0][1]["after"]["b"], found[0][1]["after"]["u"]) == (None, "one", U)
-    assert found[1][1]["after"]["zz"] == '[{"key":"s","value":1}]'
-    assert found[2][1]["before"] == found[1][1]["after"]
-    assert client.get_versions(f"{name}-value") == [1, 2]

@@ -18,7 +18,7 @@ from tailrace_common.kafka import TopicReader
 from tailrace_common.kafka.topics import TopicMaker
 from tailrace_common.settings import Settings
 from tailrace_schemas.change import Change, Deletion, Op
-from tailrace_schemas.errors import FencedError, SettingsError
+from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.topics import Internal, internal_topic
 from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
@@ -72,32 +72,6 @@ def test_a_batch_and_how_far_it_is_are_one_transaction(topics: Topics) -> None:
     assert [one["op"] for one in topics.records()].count("delete") == 3
     assert len(topics.records()) == 7 + 9 + 3
     assert [one.reason for one in topics.letters.all] == ["no change"]
-
-
-@pytest.mark.promise("sinks.one-table-alone")
-def test_a_table_whose_topic_kafka_cannot_have_is_set_aside_and_the_others_go_out(topics: Topics) -> None:
-    """A topic's name may not differ from another one's by a dot and an underscore alone."""
-    TopicMaker(topics.config).ensure(f"{topics.prefix}-out_taken", 1, {})
-    taken = replace(PLAIN, name="taken", id=UUID(int=99))
-    plain, others = Topic(), Topic("t.shop.taken")
-    first = plain.piece(Log(PLAIN).insert((1,), (), 1, v="a"))
-    with closing(topics.open()) as sink:
-        done = write_here(sink, [others.piece(Log(taken).insert((1,), (), 1, v="b")), first])
-        assert done == Summary(changes=2, rows=1, dead_letters=1)
-        assert write_here(sink, [plain.piece(Log(PLAIN).insert((2,), (), 1, v="c"))]).rows == 1
-    assert sorted(one["key"]["id"] for one in topics.records()) == [1, 2]
-    [letter] = topics.letters.all
-    assert "-out.taken cannot be created" in letter.reason
-
-
-def test_of_two_streams_for_one_sink_the_older_ends(topics: Topics) -> None:
-    first, second, _ = batches(Topic())
-    with closing(topics.open()) as older:
-        write_here(older, first)
-        deliver(topics, *second)
-        with pytest.raises(FencedError, match="another stream writes for sink copy"):
-            write_here(older, second)
-    assert len(topics.records()) == 7 + 9
 
 
 def test_keys_partitions_and_what_is_too_large(kafka: LocalKafka, prefix: str) -> None:

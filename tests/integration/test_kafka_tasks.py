@@ -16,7 +16,6 @@ from tailrace_schemas.errors import FencedError
 from tailrace_spark.batch.delivery import MicroBatch, Piece, Summary
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.kafka.outlet import Config, KafkaOutlet, KafkaTarget, transactions
-from tailrace_spark.sinks.kafka.settings import KafkaSinkSettings
 from tailrace_spark.sinks.kafka.shares import (
     KafkaShares,
     KafkaWriter,
@@ -24,7 +23,6 @@ from tailrace_spark.sinks.kafka.shares import (
     WorkerKafkaOutlet,
 )
 from tailrace_spark.sinks.protocol import write_here
-from tailrace_spark.sinks.registry import open_sink
 from tests.held import jar_version
 from tests.integration.topics import Dying, Topics
 from tests.support.letters import MemoryLetters
@@ -165,12 +163,3 @@ def test_of_two_drivers_the_one_that_planned_first_ends(topics: TopicsByTasks) -
         with pytest.raises(FencedError, match="another stream writes for sink copy"):
             planned(first, 1)
         planned(second, 1)
-
-
-def test_a_task_shows_no_secret(kafka: LocalKafka) -> None:
-    settings = KafkaSinkSettings.model_validate(
-        {"kafka": {"bootstrap.servers": kafka.bootstrap, "sasl.password": "sesame"}}
-    )
-    with closing(open_sink("there", settings, "t")) as sink:
-        task = sink.batch_write(MicroBatch("s", 0, {})).writer
-    assert "sesame" not in repr(task) + str(task)

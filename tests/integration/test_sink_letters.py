@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 import pytest
 import sqlalchemy as sa
-from confluent_kafka import Producer
 
 from tailrace.local import LocalKafka
 from tailrace_common.kafka import RecordFetcher
@@ -26,12 +23,10 @@ from tailrace_spark.sinks.letters import LetterReader
 from tests.integration.feed import Feed
 from tests.integration.letters import letters_in, topic_of
 from tests.integration.processes import PROGRAM
-from tests.services.class_archive import quick_java_lines
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.letters_contract import LETTERS, LettersContract, Room
 from tests.unit.tables import table
 
-KILLED: Final = str(Path(__file__).with_name("killed_replay.py"))
 PLAIN = table({"id": "int"}, regular={"v": "text"}, keyspace="shop", name="plain")
 
 
@@ -89,18 +84,6 @@ def test_a_topic_that_may_not_be_made_is_told(kafka: LocalKafka, prefix: str, ca
         nowhere.put(LETTERS)
 
 
-@pytest.mark.promise("upgrade.later-records")
-def test_letters_of_a_later_version_are_refused_before_any_is_written(kafka: LocalKafka, prefix: str) -> None:
-    topic = topic_of(kafka, prefix)
-    topic.reach()
-    producer = Producer(dict(topic.kafka))
-    key = json.dumps(["local", "t", 0, 1])
-    producer.produce(topic.name, json.dumps({**LETTERS[0].to_json(), "format": 2}), key)
-    assert producer.flush(60) == 0
-    with LetterReader(topic) as reader, pytest.raises(SettingsError, match=r"another version .*format 2"):
-        reader.list(None, 9)
-
-
 def rows_of(url: str) -> Sequence[tuple[int, str]]:
     engine = sa.create_engine(url)
     try:
@@ -108,54 +91,6 @@ def rows_of(url: str) -> Sequence[tuple[int, str]]:
             return [(row.id, row.v) for row in connection.execute(sa.text("SELECT id, v FROM shop_plain"))]
     finally:
         engine.dispose()
-
-
-@pytest.mark.promise("sinks.dead-letters")
-@pytest.mark.long
-def test_a_replay_that_is_killed_is_run_again(kafka: LocalKafka, prefix: str, tmp_path: Path) -> None:
-    """Between the sink's write and the letters' end: they are there yet, and written once more."""
-    url = f"sqlite:///{tmp_path / 'sink.db'}"
-    (tmp_path / "tailrace.toml").write_text(
-        f'[kafka]\n"bootstrap.servers" = "{kafka.bootstrap}"\n[topics]\nprefix = "{prefix}"\n'
-        f'[sink.local]\nurl = "{url}"\n'
-    )
-    with closing(Feed(kafka.bootstrap, prefix)) as feed:
-        value = feed.add(PLAIN).value(Log(PLAIN).insert((1,), (), 10, v="late"))
-        topic_of(kafka, prefix).put([DeadLetter(RecordId(feed.topic(PLAIN), 0, 4), "what schema?", value)])
-    killed = run([sys.executable, KILLED, "sink-letters", "replay", "local"], tmp_path)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    assert (len(letters_in(kafka, prefix)), rows_of(url)) == (1, [(1, "late")])
-    taken = letters("replay", "local", place=tmp_path)
-    assert (taken.returncode, "1 taken in, 0 set aside again" in taken.stderr) == (0, True), taken.stderr
-    assert (letters_in(kafka, prefix), rows_of(url)) == ([], [(1, "late")])
-
-
-@pytest.mark.promise("sinks.dead-letters")
-@pytest.mark.long
-def test_letters_of_a_stream_with_filters_and_masks_are_read_again_and_shaped(
-    kafka: LocalKafka, prefix: str, tmp_path: Path
-) -> None:
-    """None of their bytes were kept; what the filter leaves out is none of the table's."""
-    url = f"sqlite:///{tmp_path / 'sink.db'}"
-    (tmp_path / "tailrace.toml").write_text(
-        f'[kafka]\n"bootstrap.servers" = "{kafka.bootstrap}"\n[topics]\nprefix = "{prefix}"\n'
-        f'[stream]\nwhere = {{"shop.plain" = "id > 1"}}\ncolumns = {{"shop.plain.v" = "mask"}}\n'
-        f'[sink.local]\nurl = "{url}"\n[stream.spark]\n"spark.master" = "local[1]"\n'
-        f"{quick_java_lines()}"
-    )
-    with closing(Feed(kafka.bootstrap, prefix)) as feed:
-        encoder = feed.add(PLAIN)
-        feed.poison(PLAIN, *[encoder.value(Log(PLAIN).insert((number,), (), 10, v="late")) for number in (1, 2)])
-        places = [RecordId(feed.topic(PLAIN), 0, offset) for offset in (0, 1, 99)]
-        topic_of(kafka, prefix).put([DeadLetter(place, "why") for place in places])
-        taken = letters("replay", "local", place=tmp_path)
-        assert "2 taken in, 0 set aside again, 1 left" in taken.stderr, taken.stderr
-        assert taken.returncode == 1
-        assert [letter.record_id.offset for letter in letters_in(kafka, prefix)] == [99]
-    engine = sa.create_engine(url)
-    with engine.connect() as connection:
-        assert connection.execute(sa.text("SELECT id, v FROM shop_plain")).all() == [(2, "***")]
-    engine.dispose()
 
 
 def letters(*words: str, place: Path) -> subprocess.CompletedProcess[str]:
@@ -173,7 +108,7 @@ def test_letters_are_listed_and_merged_again(kafka: LocalKafka, prefix: str, tmp
     url = f"sqlite:///{tmp_path / 'sink.db'}"
     (tmp_path / "tailrace.toml").write_text(
         f'[kafka]\n"bootstrap.servers" = "{kafka.bootstrap}"\n[topics]\nprefix = "{prefix}"\n'
-        f'[sink.local]\nurl = "{url}"\n[sink.out]\ntype = "console"\n'
+        f'[stream]\ncolumns = {{"shop.plain.v" = "mask"}}\n[sink.local]\nurl = "{url}"\n[sink.out]\ntype = "console"\n'
     )
     value = Encoder(PLAIN, prefix).value(Log(PLAIN).insert((1,), (), 10, v="late"))
     with closing(Feed(kafka.bootstrap, prefix)) as feed:
@@ -191,7 +126,7 @@ def test_letters_are_listed_and_merged_again(kafka: LocalKafka, prefix: str, tmp
         feed.add(PLAIN)
         taken = letters("replay", "local", place=tmp_path)
         assert (taken.returncode, "1 taken in, 0 set aside again" in taken.stderr) == (0, True), taken.stderr
-        assert letters_in(kafka, prefix) == []
+        assert (letters_in(kafka, prefix), rows_of(url)) == ([], [(1, "***")])
         over = letters("replay", "local", place=tmp_path)
         assert (over.returncode, "there are no dead letters" in over.stderr) == (0, True)
     wrong = letters("list", "nowhere", place=tmp_path)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
@@ -16,11 +15,9 @@ from tailrace_spark.sinks.iceberg.store import IcebergStore
 from tailrace_spark.sinks.lake.history import LakeHistory
 from tailrace_spark.sinks.protocol import write_here
 from tests import iceberg_rest, java_sources
-from tests.held import jar_version, package
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, WIDE, Topic, deliver
-from tests.unit.spark.sinks.iceberg.stores import NARROW, FollowedIceberg, IcebergHistory
-from tests.unit.spark.sinks.lake.history_contract import LakeHistoryContract
+from tests.unit.spark.sinks.iceberg.stores import FollowedIceberg, IcebergHistory
 from tests.unit.spark.sinks.merging_contract import write
 
 if TYPE_CHECKING:
@@ -38,20 +35,6 @@ def section(**more: object) -> IcebergSinkSettings:
     catalog = {"type": "rest", "uri": server.url, "warehouse": "lake"}
     own = {"path": str(server.warehouse), "catalog": catalog, "namespace": f"n{uuid4().hex}", "buckets": 2}
     return IcebergSinkSettings.model_validate({**own, **more})
-
-
-@pytest.mark.promise("iceberg.once")
-class TestHistoryOfARestCatalog(LakeHistoryContract):
-    sink = "iceberg"
-    narrow: ClassVar = NARROW
-
-    @pytest.fixture
-    def server(self) -> str:
-        return f"{package('pyiceberg')}, Iceberg's REST catalog {jar_version('iceberg-rest', 'iceberg-core')}"
-
-    @pytest.fixture
-    def stores(self) -> Callable[[], IcebergHistory]:
-        return lambda: IcebergHistory(section())
 
 
 def test_tables_of_a_rest_catalog_follow_the_source() -> None:
@@ -112,13 +95,3 @@ def test_spark_reads_and_pyiceberg_goes_on(spark: SparkSession) -> None:
     assert [record["columns"] for record in stored.records()] == [
         {"v": "x"}, {"z": [{"key": "a", "value": 1}]}, {"v": "y"},
     ]  # fmt: skip
-
-
-def test_a_catalog_that_does_not_answer_is_told_in_one_line() -> None:
-    catalog = {"type": "rest", "uri": "http://127.0.0.1:1", "credential": "me:hunter2hunter2",
-               "oauth2-server-uri": "http://127.0.0.1:1/tokens"}  # fmt: skip
-    followed = FollowedIceberg(section(mode="current", catalog=catalog))
-    with pytest.raises(ServiceError, match="refused") as raised:
-        write(followed, Log(PLAIN).insert((1,), (), 1, v="a"))
-    assert "\n" not in str(raised.value)
-    assert "hunter2" not in str(raised.value) + repr(followed.settings)

@@ -1,4 +1,4 @@
-"""Dead letters of a subscription on a real Kafka: `tailrace subscriptions NAME --letters`, and the page's part."""
+"""Dead letters of a subscription on a real Kafka: `tailrace subscriptions NAME --letters`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ from tailrace_server.cli.opening import opened
 from tailrace_server.meta.leases import Leases
 from tailrace_server.model.delivery import News
 from tailrace_server.operations.asking import Asked
-from tailrace_server.web.letters import first_letters, replayed
 from tailrace_spark.batch.delivery import DeadLetter, RecordId
-from tailrace_spark.job.replay import ReplayCounts
 from tests.integration.feed import Feed
 from tests.integration.letters import letters_in, topic_of
 from tests.integration.server.servers import Site
@@ -68,20 +66,6 @@ def test_a_command_lists_and_replays_them_and_corrects_their_count(
     assert details(site)["letters"] == 2
     site.tailrace("subscriptions", REFERENCE, "--letters", "--replay")
     assert (details(site)["letters"], details(site)["letters_since"]) == (0, None)
-    assert letters_in(kafka, prefix) == []
-    assert database_of(tmp_path).select("SELECT id, v FROM shop_items") == [(2, "late")]
-
-
-@pytest.mark.promise("sinks.dead-letters")
-def test_the_page_shows_and_replays_them(site: Site, kafka: LocalKafka, prefix: str, tmp_path: Path) -> None:
-    settings = load_settings(site.config, {})
-    with opened(settings) as (_, subscriptions):
-        letters = first_letters(settings, subscriptions, details(site))
-        assert [letter.record_id.offset for letter in letters] == [7, 9]
-        assert details(site)["letters"] == 2
-        assert replayed(settings, subscriptions, details(site)) == ReplayCounts(taken=2)
-        assert first_letters(settings, subscriptions, details(site)) == []
-    assert details(site)["letters"] == 0
     assert letters_in(kafka, prefix) == []
     assert database_of(tmp_path).select("SELECT id, v FROM shop_items") == [(2, "late")]
 
