@@ -150,15 +150,6 @@ def test_what_comes_within_the_grace_is_no_difference(copy: Copy) -> None:
     assert compared.in_flight == 1
 
 
-def test_a_token_range_is_compared_alone(copy: Copy) -> None:
-    filled(copy)
-    copy.run("UPDATE KS.t USING TIMESTAMP 2000 SET v = 'new' WHERE k IN (1, 2, 3, 4) AND c = 0")
-    tokens = {row.k: row.t for row in copy.session.execute(f"SELECT k, token(k) AS t FROM {copy.keyspace}.t")}
-    start, end = sorted(tokens[key] for key in (1, 2, 3, 4))[1:3]
-    compared = copy.comparison(token_range=f"{start},{end}").compare()
-    assert {tokens[item.shown[0]] for item in compared.differences.values()} == {end}
-
-
 @pytest.mark.long
 @pytest.mark.promise("compare.finds", "compare.repairs")
 @pytest.mark.parametrize("seed", [1, 4])

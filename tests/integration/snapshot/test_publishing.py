@@ -1,8 +1,7 @@
-"""`tailrace snapshot start --to kafka`: each row once in the topic, whatever dies, and its reader has the table."""
+"""`tailrace snapshot start --to kafka`: each row once in the topic, whatever dies."""
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
@@ -15,23 +14,14 @@ from cassandra.cluster import Session
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from tailrace.cluster import LiveCluster
 from tailrace.local import LocalCassandra, LocalKafka
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import FencedError, ServiceError, SettingsError
-from tailrace_schemas.table import Table
-from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.cli.support import read_settings
-from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.snapshot.publication import Announcer, Publication
 from tailrace_spark.snapshot.publishing import NumberedSplit, PublishedRange, PublishTask
-from tests.corpus.kinds import Kinds
-from tests.integration.agents import contact_of_node, cql, create_keyspace, published
+from tests.integration.agents import cql, create_keyspace, published
 from tests.integration.snapshot.commands import Command, assert_once, fill, finish, kill_in_the_middle
-from tests.oracle.comparison import Downstream, ask, differences
-from tests.oracle.writing import Source, Writer
-
-KINDS = Kinds(counters=False, tied=True, sparing=True, ahead=False, expiries=False, long_keys=False)
 
 
 @pytest.fixture
@@ -116,36 +106,6 @@ def test_marks_and_headers_tell_a_snapshot_from_the_log(
     second.begin(new=False)
     assert not second.resumed
     assert second.publish(run_here).changes == 310
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("seed", [2, 5])
-def test_a_reader_of_the_topic_has_what_select_answers(
-    cassandra: LocalCassandra, kafka: LocalKafka, settings: Settings, keyspace_name: str, tmp_path: Path, seed: int
-) -> None:
-    contact = contact_of_node(cassandra)
-    with closing(LiveCluster(contact)) as live, cql(cassandra) as session:
-        writer = Writer(Source(session, live), keyspace_name)
-        writer.write(seed, KINDS, 300)
-        answers = ask(session, writer.present)
-        topics = {table: snapshot_here(settings, table) for table in writer.present}
-        session.execute(f"DROP KEYSPACE {keyspace_name}")
-    records = [record for topic in topics.values() for record in published(kafka, settings.topics.prefix, topic)]
-    delivered = [Delivered(RecordId("t", 0, offset), record.change) for offset, record in enumerate(records)]
-    store = Downstream(f"sqlite:///{tmp_path / 'copy.db'}")
-    with closing(store), closing(store.open(time.time)) as sink:
-        write_here(sink, [Piece(tuple(delivered))])
-        assert differences(answers, store) == []
-    assert_once(records)
-    assert sum(len(answer.rows) for answer in answers) > 30
-
-
-def snapshot_here(settings: Settings, table: Table) -> str:
-    """Publish a table's rows, a few a page; its topic."""
-    publication = publication_of(settings, table, page_rows=7)
-    publication.begin(new=False)
-    publication.publish(run_here)
-    return publication.destination.topic
 
 
 class StoppingReader:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -17,7 +14,6 @@ from uuid import UUID
 
 import pytest
 from cassandra.cluster import Session
-from cassandra.concurrent import execute_concurrent_with_args
 from cassandra.protocol import _ProtocolHandler
 from cassandra.util import Date, Duration, OrderedMapSerializedKey, SortedSet, Time
 
@@ -30,7 +26,6 @@ from tests.services.choice import Means
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-PROGRAM = Path(__file__).with_name("dying_reader.py")
 SCALARS = {
     "ascii": "'a'", "bigint": "-5", "blob": "0xcafe", "boolean": "true", "date": "'2024-05-01'", "decimal": "1.50",
     "double": "1.5", "duration": "1mo2d3ns", "float": "2.5", "inet": "'10.0.0.1'", "int": "7", "smallint": "-7",
@@ -185,29 +180,6 @@ def test_every_type_is_read_as_select_gives_it(source: Source) -> None:
     assert 49_000 < updated["ttl"]["c_int"] <= 50_000
 
 
-def test_null_and_empty_values_are_told_apart_and_what_spark_cannot_hold_is_exact(source: Source) -> None:
-    source.run("CREATE TABLE KS.e (k int PRIMARY KEY, t text, v int, at timestamp)")
-    source.run("INSERT INTO KS.e (k, t, v, at) VALUES (1, '', blobAsInt(0x), 9223372036854775807) USING TIMESTAMP 5")
-    source.run("INSERT INTO KS.e (k, t) VALUES (2, null)")
-    source.run("INSERT INTO KS.e (k) VALUES (3)")
-    shown = {row["k"]: row for row in source.rows("e")}
-    assert shown[1]["raw"] == {"v": b"", "at": b"\x7f" + b"\xff" * 7}
-    assert shown[1]["writetime"] == {"t": 5, "v": 5, "at": 5}
-    assert (shown[1]["t"], shown[1]["v"], shown[1]["at"]) == ("", None, None)
-    for key in (2, 3):
-        assert shown[key] == {
-            "k": key, "t": None, "v": None, "at": None, "raw": None,
-            "writetime": {"t": None, "v": None, "at": None}, "ttl": {"t": None, "v": None, "at": None},
-        }  # fmt: skip
-
-
-def test_counters_come_by_value(source: Source) -> None:
-    source.run("CREATE TABLE KS.n (k int PRIMARY KEY, n counter, o counter)")
-    source.run("UPDATE KS.n SET n = n + 5 WHERE k = 1")
-    source.run("UPDATE KS.n SET n = n - 7 WHERE k = 1")
-    assert source.rows("n") == [{"k": 1, "n": -2, "o": None, "raw": None}]
-
-
 def test_changes_are_messages_that_readers_of_topics_decode(source: Source) -> None:
     source.run("CREATE TABLE KS.c (k int, c int, s text STATIC, v int, l list<int>, PRIMARY KEY (k, c))")
     for key in range(8):
@@ -251,19 +223,6 @@ def test_columns_filters_and_token_ranges_are_read_alone(source: Source) -> None
         assert {row["k"] for row in source.rows("o", token_range=f"{start},{end}")} == inside
 
 
-def test_a_wide_partition_comes_in_many_pages_and_estimates_cut_what_is_flushed(source: Source) -> None:
-    source.run("CREATE TABLE KS.w (k int, c int, v text, s text STATIC, PRIMARY KEY (k, c))")
-    insert = source.session.prepare(f"INSERT INTO {source.keyspace}.w (k, c, v) VALUES (?, ?, ?)")
-    execute_concurrent_with_args(source.session, insert, [(number % 2, number, "v" * 50) for number in range(8000)])
-    source.run("UPDATE KS.w SET s = 'static' WHERE k = 1")
-    rows = source.frame("w", page_rows=100).collect()
-    assert sorted(row.c for row in rows) == list(range(8000))
-    assert {(row.k, row.s) for row in rows} == {(0, None), (1, "static")}
-    limited = source.frame("w", ranges=64, requests_per_node=2)
-    assert limited.rdd.getNumPartitions() == 2
-    assert limited.count() == 8000
-
-
 def test_no_secret_is_in_the_plan_in_the_log_or_in_an_error(source: Source, tmp_path: Path, caplog: Any) -> None:
     secret = "tr0ub4dor"  # noqa: S105 - the node asks for none
     file = tmp_path / "password"
@@ -280,30 +239,6 @@ def test_no_secret_is_in_the_plan_in_the_log_or_in_an_error(source: Source, tmp_
     assert "tailrace-snapshot" in shown.getvalue()
     for text in (shown.getvalue(), str(refused.value), caplog.text):
         assert secret not in text
-
-
-@pytest.mark.parametrize("source", ["5.0"], indirect=True)
-def test_a_task_whose_process_is_killed_in_the_middle_is_read_again(source: Source, tmp_path: Path) -> None:
-    source.run("CREATE TABLE KS.d (k int PRIMARY KEY, v text)")
-    for key in range(300):
-        source.run(f"INSERT INTO KS.d (k, v) VALUES ({key}, 'v{key}')")
-    marks = tmp_path / "marks"
-    marks.mkdir()
-    program = [
-        sys.executable,
-        str(PROGRAM),
-        source.node.address,
-        str(source.node.port),
-        f"{source.keyspace}.d",
-        str(marks),
-    ]
-    ended = subprocess.run(
-        program, capture_output=True, text=True, timeout=600, check=False, cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
-    )  # fmt: skip
-    assert ended.returncode == 0, ended.stderr[-3000:]
-    assert ended.stdout.split() == ["300", str(sum(range(300)))]
-    assert len(list(marks.iterdir())) == 2
 
 
 def test_a_table_that_is_not_there_is_named(source: Source) -> None:

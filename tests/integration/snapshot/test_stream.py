@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
@@ -29,7 +28,7 @@ from tailrace_spark.sinks.sink_type import Surroundings
 from tailrace_spark.snapshot.progress import State
 from tailrace_spark.snapshot.session import Ring
 from tests.integration.snapshot.following import KEYS, Place, Writes, done, running
-from tests.oracle.comparison import Downstream, Followed, ask, differences
+from tests.oracle.comparison import Downstream, Followed
 from tests.oracle.stores import DeltaTables
 from tests.postgres import new_database
 from tests.support.waiting import until
@@ -80,38 +79,6 @@ def test_a_table_with_rows_before_its_log_comes_out_equal_while_it_is_written(
             place.run(f"INSERT INTO KS.{name} (k, c, v) VALUES (2000, 1, 'later')")
             place.until_equal(store, name)
             assert stream.snapshots.tables == (snapshot,)
-
-
-@pytest.mark.long
-def test_once_reads_the_snapshot_and_then_what_was_written_meanwhile(place: Place) -> None:
-    place.create("once")
-    store = Downstream(new_database())
-    with closing(store), closing(store.open(lambda: NEVER)) as sink:
-        place.stream(sink, place.settings("once")).run(availableNow=True)
-        assert differences(ask(place.session, [place.table("once")]), store) == []
-
-
-def test_only_reads_the_tables_and_ends(place: Place, tmp_path: Path) -> None:
-    place.create("only_rows")
-    place.run("CREATE TABLE KS.only_hits (k int PRIMARY KEY, n counter) WITH cdc = true")
-    place.run("UPDATE KS.only_hits SET n = n + 7 WHERE k = 1")
-    place.run("INSERT INTO KS.only_rows (k, c, v) VALUES (1, 99, 'soon gone') USING TTL 3000")
-    store, clock = Downstream(f"sqlite:///{tmp_path / 'copy.db'}"), [time.time()]
-    settings = place.settings("only_.*", "only")
-    with closing(store), closing(store.open(lambda: clock[0])) as sink:
-        stream = place.stream(sink, settings)
-        stream.run()
-        hits, rows = stream.snapshots.tables
-        assert (hits.table, hits.state) == (f"{place.keyspace}.only_hits", State.DONE)
-        assert store.rows(place.table("only_hits")) == [(1, 7)]
-        assert rows.state is State.DONE
-        shown = {(row[0], row[1]) for row in store.rows(place.table("only_rows"))}
-        assert len(shown) == rows.rows - sum(1 for key in range(0, KEYS, 3) if key != 5)  # of statics
-        assert (1, 99) in shown
-        # What has a time to live goes from the copy too.
-        clock[0] += 3001
-        sink.sweep()
-        assert (1, 99) not in {(row[0], row[1]) for row in store.rows(place.table("only_rows"))}
 
 
 def command(place: Place, sections: dict[str, Any], *arguments: str, code: int = 0) -> str:
@@ -269,48 +236,6 @@ def test_a_table_that_is_dropped_and_made_again_ends_its_snapshot_and_leaves_no_
         assert "was dropped and created again: `tailrace snapshot start` reads the new table" in snapshot.reason
         assert snapshot.rows == 0
         place.until_equal(store, "dropped")
-
-
-@pytest.mark.promise("snapshots.once", "snapshots.resumes")
-@pytest.mark.parametrize("execution", ["driver", pytest.param("executors", marks=pytest.mark.long)])
-def test_a_sink_that_appends_gets_each_row_once_though_a_crash_hides_that_it_has_it(
-    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, execution: str
-) -> None:
-    name = f"appended_{execution}"
-    place.create(name)
-    section = FilesSinkSettings(path=str(tmp_path / "files"), format="jsonl")
-    written, failing = SnapshotRun._written, [2, 3]
-    count = 0
-
-    def dying(self: SnapshotRun, *arguments: Any) -> None:
-        nonlocal count
-        count += 1
-        if count in failing:
-            raise RuntimeError("killed before the round is noted")
-        written(self, *arguments)
-
-    monkeypatch.setattr(SnapshotRun, "_written", dying)
-    settings = place.settings(name, "only", execution=execution, limits=MANY)
-    for ends in ("killed", "killed", None):
-        sink: Any = FILES.open("files", section, Surroundings(place.prefix))
-        with closing(sink):
-            if ends is None:
-                place.stream(sink, settings).run()
-            else:
-                with pytest.raises(RuntimeError, match=ends):
-                    place.stream(sink, settings).run()
-        # Rows that were not there when the range was read first.
-        place.run(f"UPDATE KS.{name} SET v = 'changed meanwhile' WHERE k = 3 AND c = 3")
-    records = local(tmp_path / "files", format="jsonl").records()
-    places = Counter((record["topic"], record["partition"], record["offset"]) for record in records)
-    rows = Counter(str(record["key"]) + str("static" in record) for record in records)
-    assert set(places.values()) == {1}
-    [topic] = {record["topic"] for record in records}
-    assert topic.startswith(f"{place.prefix}.{place.keyspace}.{name}@")
-    assert {record["op"] for record in records} == {"read"}
-    selected = place.run(f"SELECT k, c FROM KS.{name}")
-    assert len(records) == len({(row.k, row.c) for row in selected}) + len(range(0, KEYS, 3))
-    assert max(rows.values()) <= 2  # of a static row its key alone
 
 
 @pytest.mark.promise("snapshots.once", "snapshots.resumes")
