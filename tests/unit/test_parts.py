@@ -21,7 +21,7 @@ FILES = sorted(TESTS.rglob("test_*.py"))
         ("integration/test_stream_kills.py", "kills"),
         ("integration/server/test_worker_kills.py", "kills"),
         ("integration/server/test_page.py", "page"),
-        ("integration/server/test_roles.py", "server"),
+        ("integration/server/test_resets.py", "server"),
         ("integration/test_stream.py", "streams"),
         ("unit/spark/sinks/sql/test_sink.py", "sinks"),
         ("corpus/test_recorded.py", "rest"),

@@ -18,7 +18,7 @@ from tailrace_server.cli.opening import opened
 from tailrace_server.operations.asking import Asked
 from tailrace_server.operations.operations import DirectOperations
 from tests.integration.processes import PROGRAM, CommandProcess
-from tests.integration.streams import StreamProcess, descendants_of
+from tests.integration.streams import StreamProcess
 from tests.services.class_archive import quick_java_lines
 
 LEASE_SECONDS = 4
@@ -33,12 +33,6 @@ class ServerProcess(StreamProcess):
         self._directory = site.directory
         self._program = program
         self._config = site.config
-
-    @property
-    def worker(self) -> int:
-        """The id of the process that runs subscriptions, of a server that has both."""
-        [worker] = descendants_of(self.process.pid, b"--role\0worker")
-        return worker
 
 
 def toml(value: object) -> str:

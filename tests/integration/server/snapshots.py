@@ -22,7 +22,6 @@ def site_of(
     directory: Path,
     *,
     url: str | None = None,
-    authentication: bool = True,
     share_reading: bool = False,
     **snapshot: object,
 ) -> Site:
@@ -30,7 +29,7 @@ def site_of(
     sections = place.sections("unused")
     more = {"cluster": sections["cluster"], "tables": sections["tables"], "snapshot": {**_SLOW, **snapshot}}
     url = url or f"sqlite:///{directory / 'meta.db'}"
-    more_of_server = {"snapshot": "initial", "authentication": authentication, "share_reading": share_reading}
+    more_of_server = {"snapshot": "initial", "share_reading": share_reading}
     return Site(directory, place.kafka, place.prefix, url, more, **more_of_server)
 
 
