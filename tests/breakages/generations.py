@@ -7,32 +7,29 @@ from typing import Final
 from tests.breakages.breakage import Needs, Red, breakage
 from tests.breakages.mutations import argument, drop, give, insert, replace, swap, together, unwrap
 
-KEEPERS: Final = "integration/topology/test_keepers.py"
 TOPIC: Final = "integration/topology/test_generations.py"
 JOINING: Final = "integration/topology/test_three_nodes.py"
 CHANGING: Final = "integration/topology/test_changing_ring.py"
-MIRROR: Final = "integration/topology/test_mirror.py"
 COMPLETENESS: Final = "unit/spark/job/test_upkeep.py"
 UPKEEP: Final = "unit/spark/job/test_upkeep.py"
 SWITCH: Final = "integration/test_generation_switch.py"
-
-WHOEVER: Final = "test_each_ring_has_one_generation_whoever_notices_and_whoever_dies"
 
 BREAKAGES: Final = {
     "a-ring-is-its-tokens": breakage(
         "a node that is replaced makes a new ring, though its tokens stay",
         "tailrace.topology.ring_watch:ring_digest",
         give("hash(ring.tokens)"),
-        Red(KEEPERS, WHOEVER, "len\\(self.published\\(\\)\\) >= count"),
-        Red(CHANGING, "test_every_change_of_the_ring_is_one_generation", "fifth replaced"),
-        needs=Needs.MORE,
+        Red(
+            "unit/topology/test_ring_watch.py",
+            "test_a_change_settles_for_a_ring_delay_and_is_proposed_once"
+            "[a node is replaced: same tokens, another host id]",
+        ),
     ),
     "the-present-ring-is-the-settled-one": breakage(
         "a change of the ring makes one generation, not one for each look at it",
         "tailrace.topology.ring_watch:RingWatch.judge",
         insert("moving = [] if latest is not None else moving", before="if moving: ..."),
-        Red(KEEPERS, WHOEVER),
-        needs=Needs.KAFKA,
+        Red("unit/topology/test_ring_watch.py", "test_a_ring_waits_until_all_its_nodes_are_normal"),
     ),
     "whoever-says-it-expires": breakage(
         "a generation goes when nothing of its time is kept, by the broker's clock",
@@ -78,8 +75,7 @@ BREAKAGES: Final = {
         "the v1 table is imported whole, as far as tables with CDC keep changes",
         "tailrace.topology.mirror_import:generations_to_copy",
         drop("if 0 in ttls: ..."),
-        Red(MIRROR, "test_the_v1_table_of_an_old_installation_is_imported_once"),
-        needs=Needs.NODE,
+        Red("unit/topology/test_mirror_import.py", "test_step_5_skips_what_no_table_has_changes_of"),
     ),
     "complete-before-it-is-written": breakage(
         "a log is complete up to its watermark",

@@ -131,14 +131,6 @@ class LiveRing:
 
         until(lambda: not missing(), f"{copies} times each row of {keyspace}", 120, state=missing)
 
-    def require_each_copy_once(self, keys: Sequence[int]) -> None:
-        """That each of these rows was published by as many hosts as have it, and nothing twice, each host in order."""
-        for keyspace, copies in self.copies.items():
-            counts = self._counts(keyspace)
-            assert set(counts.values()) == {1}, f"{keyspace}: {[key for key, count in counts.items() if count > 1][:9]}"
-            replicas = Counter(key for _, key in counts)
-            assert {key: replicas[key] for key in keys} == dict.fromkeys(keys, copies)
-
     def _counts(self, keyspace: str) -> Counter[tuple[str, int]]:
         """How often each host published each key of the keyspace's table."""
         records = published(self._kafka, self._prefix, f"{self._prefix}.{keyspace}.t")

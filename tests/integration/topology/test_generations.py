@@ -1,15 +1,12 @@
-"""Generations on a real Kafka: many proposers and one winner, time as the broker says, and the commands that look."""
+"""Generations on a real Kafka: many proposers and one winner, and time as the broker says."""
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from datetime import UTC, datetime
-from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -19,9 +16,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its __all__
     ConfigEntry,
     ConfigResource,
 )
-from typer.testing import CliRunner, Result
 
-from tailrace.cli.main import complete
 from tailrace.local import LocalKafka
 from tailrace.ops.health import HealthBoard
 from tailrace.publish.kafka import KafkaLog, KafkaTopics
@@ -32,8 +27,7 @@ from tailrace_common.topics import GenerationReader
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.generation_records import PublishedGeneration, commit_at, encode_expired, encode_proposal
 from tailrace_schemas.ring import Node, Ring
-from tailrace_schemas.streams import LEEWAY_MS, Mark, stream_for
-from tailrace_schemas.tokens import token
+from tailrace_schemas.streams import LEEWAY_MS, Mark
 from tailrace_schemas.topics import Internal, internal_topic
 from tests.proposing import publish, take_first_step
 from tests.support.clock import ManualClock
@@ -90,13 +84,6 @@ class Cluster:
         assert first is not None
         return first
 
-    def run(self, tmp_path: Path, *arguments: str, given: str = "") -> Result:
-        """`tailrace generations` with this cluster's settings."""
-        settings = tmp_path / "tailrace.toml"
-        servers = self.config["bootstrap.servers"]
-        settings.write_text(f'kafka."bootstrap.servers" = "{servers}"\ntopics.prefix = "{self.prefix}"\n')
-        return CliRunner().invoke(complete(), ["generations", *arguments, "-c", str(settings)], input=given)
-
 
 @pytest.fixture
 def cluster(kafka: LocalKafka, prefix: str) -> Iterator[Cluster]:
@@ -132,19 +119,6 @@ def test_proposers_that_start_together_make_one_first_generation(cluster: Cluste
     assert set(found) == {found[0]}
     assert found[0].unpack().ring == RING
     assert cluster.start() == found[0]
-
-
-@pytest.mark.promise("ring.half-published")
-def test_a_proposer_that_dies_before_its_commit_is_forgotten(cluster: Cluster) -> None:
-    dying, log = propose(RING, None, uuid=uuid4()), cluster.log()
-    *chunks, commit = encode_proposal(dying)
-    for record in chunks:
-        log.append(*record)
-    first = cluster.start()
-    assert first.uuid != dying.uuid
-    # It was only slow: its commit comes too late.
-    log.append(*commit)
-    assert cluster.reader().refresh() == (first,)
 
 
 @pytest.mark.promise("ring.in-time")
@@ -196,51 +170,3 @@ def test_generations_of_which_no_change_is_kept_go_for_every_reader(cluster: Clu
         assert [each.timestamp for each in left] == [timestamp]
     [second] = left
     assert before.operating(first.timestamp * 1000) == (second, Mark.BEFORE_FIRST)
-
-
-def test_the_commands_show_what_the_topic_has(cluster: Cluster, tmp_path: Path) -> None:
-    empty = cluster.run(tmp_path, "show")
-    assert empty.exit_code == 2
-    assert "there is no generation yet" in empty.stderr
-    assert cluster.run(tmp_path, "list").stdout == ""
-    first = cluster.start()
-    second = publish(propose(GROWN, first.timestamp, uuid=uuid4()), cluster.log(), cluster.reader())
-    assert second is not None
-
-    listed = [json.loads(line) for line in cluster.run(tmp_path, "list").stdout.splitlines()]
-    assert [(row["timestamp"], row["predecessor"], row["nodes"]) for row in listed] == [
-        (first.timestamp, None, 3),
-        (second.timestamp, first.timestamp, 4),
-    ]
-    assert [row["uuid"] for row in listed] == [str(first.uuid), str(second.uuid)]
-
-    tokens = [-(10**6), 0, 17, 2**60, 2**62]
-    for shown, published in (("show", second), (f"show {first.timestamp}", first)):
-        file = tmp_path / "generation.json"
-        file.write_text(cluster.run(tmp_path, *shown.split()).stdout)
-        given = "\n".join(map(str, tokens))
-        looked_up = CliRunner().invoke(complete(), ["generations", "lookup", "--generation", str(file)], input=given)
-        generation = published.unpack().generation
-        assert looked_up.stdout.split() == [stream_for(generation, token).value.hex() for token in tokens]
-
-    diff = json.loads(cluster.run(tmp_path, "diff", str(first.timestamp), str(second.timestamp)).stdout)
-    before, after = (one.unpack().generation.streams() for one in (first, second))
-    assert [len(diff["closed"]), len(diff["opened"])] == [len(before - after), len(after - before)]
-
-    key = bytes.fromhex("00000007")
-    for at, published in ((first.timestamp * 1000, first), (second.timestamp * 1000, second)):
-        found = json.loads(cluster.run(tmp_path, "lookup", "0x00000007", "--at", str(at)).stdout)
-        generation = published.unpack().generation
-        assert found["stream"] == stream_for(generation, token(key)).value.hex()
-        assert (found["token"], found["generation"]) == (token(key), published.timestamp)
-        assert found["after"] < found["token"] <= found["up_to"] or found["up_to"] <= found["after"]
-        assert found["mark"] == ("ahead" if published is second else None)
-        assert found["hosts"]["dc1"] in {node.host for node in RING.nodes}
-        assert cluster.run(tmp_path, "lookup", "0x00000007", "--generation", str(file)).exit_code == 0
-    drawn = tmp_path / "ring.svg"
-    assert cluster.run(tmp_path, "picture", "-o", str(drawn), "--key", "0x00000007").exit_code == 0
-    assert f"Generation of {datetime.fromtimestamp(second.timestamp / 1000, UTC):%Y-%m-%d %H:%M}" in drawn.read_text()
-
-    unknown = cluster.run(tmp_path, "show", "5")
-    assert unknown.exit_code == 2
-    assert f"no generation has timestamp 5; the last are {first.timestamp}, {second.timestamp}" in unknown.stderr

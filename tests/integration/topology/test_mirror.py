@@ -110,53 +110,6 @@ def test_agents_that_mirror_together_and_the_readers_queries(
     assert mirror.update(generations, second + DAY) == 0
 
 
-def test_the_v1_table_of_an_old_installation_is_imported_once(
-    clusters: list[LiveCluster], session: Session, generations: tuple[PublishedGeneration, ...], keyspace_name: str
-) -> None:
-    replication = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
-    session.execute(f"CREATE KEYSPACE {keyspace_name} WITH replication = {replication}")
-    pair = "frozen<tuple<bigint, bigint>>"
-    session.execute(
-        f"CREATE TABLE {keyspace_name}.cdc_streams_descriptions "
-        f"(time timestamp PRIMARY KEY, streams frozen<set<{pair}>>, expired timestamp)"
-    )
-    entry = f"frozen<tuple<text, frozen<list<{pair}>>, tinyint>>"
-    session.execute(
-        f"CREATE TABLE {keyspace_name}.cdc_generation_descriptions "
-        f"(time timestamp PRIMARY KEY, description frozen<list<{entry}>>, expired timestamp)"
-    )
-    # A log table, whose changes never expire: everything is copied.
-    session.execute(f"CREATE TABLE {keyspace_name}.t_scylla_cdc_log (id blob PRIMARY KEY)")
-    old = BEGIN - 400 * DAY
-    for time in (old, old + DAY):
-        session.execute(
-            f"INSERT INTO {keyspace_name}.cdc_streams_descriptions (time, streams) "
-            f"VALUES ({time}, {{(-5, 2), (7, -3)}})"
-        )
-        session.execute(
-            f"INSERT INTO {keyspace_name}.cdc_generation_descriptions (time, description) "
-            f"VALUES ({time}, [('-4', [(-5, 2)], 12), ('9', [(7, -3)], 12)])"
-        )
-    mirrors = [Mirror(CqlStore(cluster, keyspace_name), MirrorOptions()) for cluster in clusters]
-    together = threading.Barrier(AGENTS)
-
-    def run(mirror: Mirror) -> None:
-        mirror.update(generations[:1], BEGIN)
-        together.wait(60)
-        mirror.import_v1(BEGIN)
-
-    with ThreadPoolExecutor(AGENTS) as pool:
-        list(pool.map(run, mirrors))
-    store = mirrors[0].store
-    assert set(store.expirations(MirrorTable.TIMESTAMPS)) == {old, old + DAY, BEGIN}
-    assert store.local() == {"cdc_local": BEGIN, "rewritten": old + DAY}
-    rows = session.execute(
-        f"SELECT range_end, streams FROM {keyspace_name}.cdc_streams_descriptions_v2 WHERE time = '{as_cql(old)}'"
-    )
-    assert [(row.range_end, sorted(row.streams)) for row in rows] == [(-4, [(-5, 2)]), (9, [(7, -3)])]
-    assert mirrors[1].import_v1(BEGIN) == ()
-
-
 @pytest.mark.promise("mirror.stream-ids")
 def test_an_agent_keeps_the_mirror_that_its_settings_ask_for(
     cassandra: LocalCassandra, kafka: LocalKafka, session: Session, prefix: str, keyspace_name: str, tmp_path: Path
