@@ -25,7 +25,6 @@ BREAKAGES: Final = {
         "a connection to Cassandra that is refused or silent at the start is said in health",
         "tailrace.assembly.agent:AgentStart._until_done",
         replace("outage.failed(error)", "_LOG.error('%s', error)"),
-        Red("integration/faults/test_connections.py", "test_at_the_start", r'until_degraded\(agent, "service"\)'),
         Red(
             "integration/test_agent.py",
             "test_an_agent_without_its_node_waits_and_can_be_stopped",
@@ -139,10 +138,8 @@ BREAKAGES: Final = {
         "tailrace.assembly.node:NodeSettings.cdc_disabled",
         constant("'false'", "off"),
         Red(
-            "integration/faults/test_node_settings.py",
-            "test_a_node_without_cdc_and_a_role_without_rights",
-            r'> +agent\.until\(lambda: degraded\("cdc_enabled"\)',
+            "unit/assembly/test_node.py",
+            "test_what_keeps_the_agent_from_its_work_is_told_once_and_until_it_is_mended[node0-cdc_enabled]",
         ),
-        session="settings",
     ),
 }

@@ -48,7 +48,6 @@ BREAKAGES: Final = {
             "if stored is None or stored.batch < committed.batch: return None",
             before="if stored is None: ...",
         ),
-        Red(RESTORED, "test_a_deleted_database_stops_the_stream_where_its_checkpoint_stays", "DID NOT RAISE"),
         Red(
             RESTORED,
             "test_a_database_restored_from_an_older_backup_stops_the_stream_until_losses_stop_nothing",
@@ -60,12 +59,7 @@ BREAKAGES: Final = {
         "a second stream with one checkpoint is refused",
         "tailrace_spark.job.checkpoint:_try_lock",
         replace("fcntl.LOCK_EX", "fcntl.LOCK_SH"),
-        Red(
-            "integration/faults/test_checkpoints.py",
-            "test_a_second_stream_with_one_checkpoint_is_refused_and_the_first_goes_on",
-            r"assert isinstance\(refused\.value, FencedError\)",
-        ),
-        needs=Needs.KAFKA,
+        Red("unit/spark/job/test_checkpoint.py", "test_a_second_stream_is_refused_with_the_name_of_the_first"),
     ),
     "a-deleted-file-is-written-on": breakage(
         "a SQLite file that is deleted under a running stream stops it",
@@ -129,7 +123,7 @@ BREAKAGES: Final = {
         replace("max(...)", "len(ends)"),
         Red(
             "integration/test_stream_parts.py",
-            "test_a_batch_too_large_for_memory_is_written_in_parts_and_comes_again_in_the_same[None-OrderedParts]",
+            "test_a_batch_too_large_for_memory_is_written_in_parts_and_comes_again_in_the_same[Parts-None]",
             "max\\(second.sizes\\)|DID NOT RAISE",
         ),
         needs=Needs.KAFKA,
@@ -248,11 +242,6 @@ BREAKAGES: Final = {
         "executors whose Python has none of our packages run `changes` with the archive",
         "tailrace_spark.job.archive:_distributions",
         replace("names - _SPARKS_OWN", "names - {'fastavro'} - _SPARKS_OWN"),
-        Red(
-            "integration/test_spark_cluster.py",
-            "test_executors_need_nothing_of_ours_but_the_archive",
-            "No module named 'fastavro'",
-        ),
-        session="stream",
+        Red("unit/spark/job/test_archive.py", "test_it_has_what_tasks_import"),
     ),
 }

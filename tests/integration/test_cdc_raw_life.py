@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from tailrace.local import CassandraSettings, LocalCassandra, LocalKafka
-from tailrace.segments.files import list_segments
 from tests.integration.agents import (
     cql,
     in_log_order,
@@ -111,44 +110,6 @@ def test_dropping_the_oldest_is_reported_as_loss(bench: Bench) -> None:
     assert spans
     assert not any(a <= segment <= b for a, b in spans for segment in segments if segment != spans[0][0])
     assert set(ints(bench.records()).values()) == {1}
-
-
-@pytest.mark.long
-def test_a_crash_of_the_node_beside_spool_and_archive(bench: Bench) -> None:
-    """kill -9 of Cassandra, without and with an agent: what its replay links again is neither repeated nor taken for
-    another log's, whether it was spooled, archived or both; the archive has each finished segment, with its index."""
-
-    def crash() -> None:
-        bench.node.kill()
-        bench.node.start()
-
-    settings: dict[str, object] = {"on_release": "archive", "pressure_percent": 1}
-    with bench.agent(**settings) as agent:
-        agent.until_ready()
-        with cql(bench.node) as session:
-            bench.write(session, range(300), 32)
-            agent.until(lambda: agent.count("changes") >= 300 and agent.count("released") >= 3)
-            agent.kill()
-            bench.write(session, range(300, 500), 32)
-        crash()
-    with cql(bench.node) as session:  # what was written within the last sync period is gone from the log too
-        there = {row.k for row in session.execute(f"SELECT k FROM {bench.keyspace}.t")}
-    with agent:
-        agent.until(lambda: agent.count("changes") >= len(there) - 300)
-        assert agent.count("spooled") > 0
-        crash()
-        with cql(bench.node) as session:
-            bench.write(session, range(500, 800), 32)
-        agent.until(lambda: agent.count("changes") >= len(there))
-        assert agent.stop() == 0, agent.words()
-    records = bench.records()
-    assert ints(records) == Counter(there | set(range(500, 800)))
-    assert in_log_order(records)
-    (archive,) = bench.archive.glob("*/1")
-    archived = {files.id for files in list_segments(archive).segments if files.log and files.index}
-    read = {record.change.source.position.segment for record in records if record.change.source}
-    assert archived & read
-    assert read - archived <= set(bench.logs()), "a segment is nowhere"
 
 
 @pytest.mark.promise("agent.vanished-segments")

@@ -251,29 +251,6 @@ def eventually(action: Callable[[], object]) -> None:
     until(succeeds, f"success of {action}", state=lambda: errors[-1])
 
 
-@pytest.mark.parametrize("right", range(len(rights(AGENT, "p."))))
-def test_every_right_to_kafka_is_needed(right: int, guarded: Guarded, prefix: str) -> None:
-    given = rights(AGENT, prefix)
-    taken = given.pop(right)
-    guarded.kafka.allow([*given, taken])
-    environment = {**guarded.kafka_environment("SCRAM-SHA-512"), "TAILRACE_TOPICS__PREFIX": prefix}
-    settings = load_settings(None, environment)
-    eventually(lambda: publish(settings))
-    guarded.kafka.forbid([taken])
-    errors: list[str] = []
-
-    def refused() -> bool:
-        try:
-            publish(settings)
-        except ServiceError as error:
-            errors.append(str(error))
-        return bool(errors)
-
-    until(refused, "a refusal")
-    assert "authorization failed" in errors[0].lower()
-    assert_no_secret(errors[0], guarded)
-
-
 @pytest.mark.promise("agent.wrong-passwords")
 @pytest.mark.parametrize(
     ("how", "wrong", "says"),

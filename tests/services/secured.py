@@ -9,7 +9,6 @@ from typing import Any, Final, Self
 
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its __all__ forgets them
     AclBinding,
-    AclBindingFilter,
     AdminClient,
     ScramCredentialInfo,
     ScramMechanism,
@@ -57,19 +56,6 @@ class SecuredKafka:
         """Add permissions."""
         admin = self.admin
         for future in admin.create_acls(bindings).values():
-            future.result(60)
-
-    def forbid(self, bindings: list[AclBinding]) -> None:
-        """Take permissions back."""
-        admin = self.admin
-        filters = [
-            AclBindingFilter(
-                one.restype, one.name, one.resource_pattern_type, one.principal, one.host, one.operation,
-                one.permission_type,
-            )
-            for one in bindings
-        ]  # fmt: skip
-        for future in admin.delete_acls(filters).values():
             future.result(60)
 
     def set_password(self, user: str, password: str) -> None:

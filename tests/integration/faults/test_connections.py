@@ -1,4 +1,4 @@
-"""The connection to Cassandra refused, stalled and cut, at the agent's start and while it runs, under load."""
+"""The connection to Cassandra refused, stalled and cut while the agent runs, under load."""
 
 from __future__ import annotations
 
@@ -48,31 +48,6 @@ def until_degraded(agent: AgentProcess, cause: str) -> str:
     """Wait until health names the cause; its words."""
     agent.until(lambda: cause in agent.status().get("degraded", {}))
     return str(agent.status()["degraded"][cause])
-
-
-@pytest.mark.promise("agent.no-connection-at-start")
-@pytest.mark.long
-def test_at_the_start(trial: Trial, proxy: Proxy) -> None:
-    """The agent says what it waits for, and begins when it comes; what was written meanwhile is there."""
-    load = trial.load(rate=200)
-    proxy.refuse()
-    with trial.agent(settings=by_way_of(proxy, trial)) as agent:
-        assert "cluster.contact_points" in until_degraded(agent, "service")
-        proxy.stall()
-        proxy.flow()
-        agent.until_ready()
-        agent.kill()
-        proxy.stall()
-        taken = proxy.taken
-        agent.start()
-        assert "cluster.contact_points" in until_degraded(agent, "service")
-        assert proxy.taken > taken, "it did not even try: this shows nothing"
-        status = agent.status()
-        assert (status["live"], status["ready"]) == (True, False)
-        proxy.flow()
-        until_more(agent)
-        load.end()
-        trial.settle(agent)
 
 
 @pytest.mark.promise("agent.no-connection")

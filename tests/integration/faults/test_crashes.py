@@ -49,19 +49,6 @@ def crash_kafka(trial: Trial, agent: AgentProcess) -> None:
 
 @pytest.mark.promise("agent.kafka-killed", "others.kafka-down")
 @pytest.mark.long
-def test_a_kafka_that_crashes(trial: Trial) -> None:
-    """The agent holds, finds out what was committed, and goes on; meanwhile it said what is wrong."""
-    load = trial.load(rate=200)
-    with trial.agent(settings=impatient(trial)) as agent:
-        until_more(agent)
-        crash_kafka(trial, agent)
-        until_more(agent)
-        load.end()
-        trial.settle(agent)
-
-
-@pytest.mark.promise("agent.kafka-killed")
-@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_kafka_that_crashes_again_and_again(trial: Trial) -> None:
     """The agent crashes too, with Kafka or while it is away."""

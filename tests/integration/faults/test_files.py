@@ -1,9 +1,8 @@
-"""Damaged and foreign files in cdc_raw: what is damaged is read up to the damage and kept, everything else goes on."""
+"""Damaged files in cdc_raw: what is damaged is read up to the damage and kept, everything else goes on."""
 
 from __future__ import annotations
 
 import signal
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -16,9 +15,7 @@ from tailrace.assembly.cdc_raw import QUARANTINED
 from tailrace.commitlog.descriptor import read_descriptor
 from tailrace.commitlog.frames import frames
 from tailrace.commitlog.sections import Section, sections
-from tailrace.local import CassandraSettings, LocalCassandra, LocalKafka
-from tests.integration.agents import AgentProcess, cql, ints
-from tests.integration.cdc_raw import Bench
+from tests.integration.agents import AgentProcess
 from tests.integration.faults.trial import Trial, finished, number, until_more
 from tests.support.waiting import until
 
@@ -168,102 +165,3 @@ def check_quarantined(agent: AgentProcess, good: dict[Path, int]) -> None:
         words = named()[f"segment {number(path)}"]
         assert words.startswith("quarantined behind "), words
         assert path.name in words
-
-
-@pytest.mark.promise("agent.foreign-files")
-@pytest.mark.long
-def test_files_that_are_none_of_cassandras(trial: Trial) -> None:
-    """Names of others, folders, links in a circle: left alone, told of once."""
-    raw = trial.cassandra.cdc_raw
-    load = trial.load(rate=200)
-    others = [raw / name for name in ("notes.txt", "CommitLog-7-12.log.gz", "CommitLog-7-99999999999990.log", "circle")]
-    with trial.agent() as agent:
-        until_more(agent)
-        try:
-            others[0].write_text("someone's")
-            others[1].write_bytes(b"\x1f\x8b")
-            others[2].mkdir()
-            others[3].symlink_to(others[3])
-            until_more(agent)
-            load.end()
-            trial.settle(agent)
-            assert all(path.is_symlink() or path.exists() for path in others)
-        finally:
-            others[2].rmdir()
-            for path in (others[0], others[1], others[3]):
-                path.unlink()
-    told = [line for line in agent.log.read_text().splitlines() if "are ignored" in line]
-    for path in others:
-        assert len([line for line in told if path.name in line]) == 1, path.name
-    assert agent.log.stat().st_size < LOG_BYTES
-
-
-@pytest.mark.promise("agent.another-log")
-@pytest.mark.long
-def test_an_older_segment_of_another_log(trial: Trial) -> None:
-    """It may be the node's with another disk: the agent ends and says so, and goes on when the file is moved away."""
-    load = trial.load(rate=200)
-    old = trial.cassandra.cdc_raw / "CommitLog-7-12.log"
-    with trial.agent() as agent:
-        until_more(agent)
-        newest = max(trial.cassandra.cdc_raw.glob("*.log"), key=number)
-        try:
-            old.write_bytes(newest.read_bytes())
-            assert agent.ended() == 1
-            assert f"{old.name} is at or below the published position" in agent.words()
-        finally:
-            old.unlink()
-        agent.start()
-        until_more(agent)
-        load.end()
-        trial.settle(agent)
-
-
-@pytest.mark.promise("agent.vanished-segments", "agent.deleted-segments")
-@pytest.mark.long
-@pytest.mark.timeout(600)
-def test_segments_that_somebody_deletes(kafka: LocalKafka, prefix: str, keyspace_name: str, tmp_path: Path) -> None:
-    """With their indexes, while no agent runs: published from the commit log, which has them still. While one stands
-    still, and the commit log has deleted them too: lost, exactly these ids, and everything else is published."""
-    yaml = {"commitlog_total_space": "16MiB"}
-    with LocalCassandra(tmp_path / "node", CassandraSettings(heap_mib=384, cdc_total_mib=256, yaml=yaml)) as node:
-        bench = Bench(node, kafka, prefix, keyspace_name, tmp_path)
-        bench.begin()
-        with cql(node) as session:
-            with bench.agent() as agent:
-                bench.write(session, range(100))
-                agent.until(lambda: agent.count("changes") >= 100)
-                assert agent.stop() == 0, agent.words()
-                bench.write(session, range(100, 400))
-                removed = remove_finished(node, lambda name: (node.commitlog / name).exists())
-                assert len(removed) >= 3, "this shows nothing"
-                agent.start()
-                agent.until(lambda: ints(bench.records()) == Counter(range(400)))
-                assert agent.stop() == 0, agent.words()
-            with bench.agent() as agent:
-                agent.until_ready()
-                agent.signal(signal.SIGSTOP)
-                bench.write(session, range(400, 2000))
-                removed = remove_finished(node, lambda name: not (node.commitlog / name).exists())
-                assert len(removed) >= 3, "this shows nothing"
-                agent.signal(signal.SIGCONT)
-                bench.write(session, range(2000, 2100))
-                agent.until(lambda: ints(bench.records()).keys() >= set(range(2000, 2100)))
-                assert agent.stop() == 4, agent.words()
-    spans = [loss["segments"] for loss in bench.losses().values() if loss["kind"] == "lost"]
-    lost = {id for first, last in spans for id in range(first, last + 1)}
-    segments = {record.change.source.position.segment for record in bench.records() if record.change.source is not None}
-    assert len(lost) >= 3
-    assert lost == removed - segments, "those that the agent had open are read all the same"
-    assert set(ints(bench.records()).values()) == {1}
-
-
-def remove_finished(node: LocalCassandra, which: Callable[[str], bool]) -> set[int]:
-    """Delete finished segments of cdc_raw with their indexes, those of these names; their ids."""
-    indexes = [path for path in node.cdc_raw.glob("*_cdc.idx") if b"COMPLETED" in path.read_bytes()]
-    names = {index: index.name.replace("_cdc.idx", ".log") for index in indexes}
-    chosen = {index: name for index, name in names.items() if which(name)}
-    for index, name in chosen.items():
-        (node.cdc_raw / name).unlink()
-        index.unlink()
-    return {number(node.cdc_raw / name) for name in chosen.values()}

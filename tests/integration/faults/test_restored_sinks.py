@@ -13,23 +13,6 @@ from tests.support.waiting import until
 
 
 @pytest.mark.promise("stream.restored-sink")
-def test_a_deleted_database_stops_the_stream_where_its_checkpoint_stays(followed: Followed, tmp_path: Path) -> None:
-    ends = followed.ends()
-    followed.delete()
-    followed.insert(10)
-    with pytest.raises(DataLossError, match="the sink has nothing of this stream") as raised:
-        followed.drain()
-    words = str(raised.value)
-    assert all(f"partition {number} up to {end - 1}" in words for number, end in enumerate(ends)), words
-    assert followed.location in words
-    assert "set another stream.checkpoint" in words
-    assert followed.ids() == set()
-    (tmp_path / "checkpoint").rename(tmp_path / "moved")  # as the message says
-    followed.drain()
-    assert followed.ids() == set(range(11))
-
-
-@pytest.mark.promise("stream.restored-sink")
 def test_a_database_restored_from_an_older_backup_stops_the_stream_until_losses_stop_nothing(
     followed: Followed, tmp_path: Path
 ) -> None:

@@ -106,24 +106,6 @@ def test_a_backlog_at_a_slow_kafka(trial: Trial) -> None:
     assert in_log_order(trial.records("wide"))
 
 
-@pytest.mark.promise("agent.slow-kafka")
-@pytest.mark.long
-def test_many_rows_come_in_smaller_transactions(trial: Trial, capsys: pytest.CaptureFixture[str]) -> None:
-    """200 rows of 100 kB, at 200 kB a second: 100 s, if nothing were sent twice."""
-    trial.ddl(WIDE)
-    write_wide(trial, 200, 100_000)
-    with quota(trial, 200_000), trial.agent(settings=filling(throttled(trial))) as agent:
-        began = time.monotonic()
-        agent.until(lambda: agent.count("changes") > MARKS, 200)
-        assert agent.count("changes") < 100, "one transaction had most of them"
-        agent.until(lambda: agent.count("changes") >= 200 + MARKS, 200)
-        seconds = time.monotonic() - began
-        assert agent.stop() == 0, agent.words()
-    with capsys.disabled():
-        sys.stdout.write(f"\n200 rows of 100 kB at 200 kB/s: {seconds:.0f} s\n")
-    assert ints(trial.records("wide")) == Counter(range(200))
-
-
 @contextmanager
 def large_segments(kafka: LocalKafka, prefix: str, keyspace: str, place: Path) -> Iterator[Trial]:
     """A trial on a Cassandra of its own, with segments of 32 MiB, Cassandra's default."""

@@ -1,4 +1,4 @@
-"""No space: for the agent's own files, and for Cassandra in cdc_raw, where it then refuses writes."""
+"""No space: for the agent's own files, and in its spool, where Cassandra then refuses writes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from tailrace.local import CassandraSettings, LocalCassandra, LocalKafka
 from tests.integration.agents import AgentProcess
 from tests.integration.faults.load import Load
-from tests.integration.faults.trial import Settings, Trial, trial_on, until_more
+from tests.integration.faults.trial import Trial, trial_on, until_more
 from tests.support.waiting import until
 
 PAGE: Final = os.sysconf("SC_PAGE_SIZE")
@@ -60,28 +60,6 @@ def test_a_disk_that_is_full(trial: Trial, tmp_path: Path) -> None:
         assert agent.log.stat().st_size == size, "there was space: this shows nothing"
 
 
-@pytest.mark.promise("agent.full-cdc-raw")
-@pytest.mark.long
-def test_cdc_raw_that_is_full(kafka: LocalKafka, prefix: str, keyspace_name: str, tmp_path: Path) -> None:
-    """Cassandra refuses writes while the agent stands still; it frees space when it goes on, writes go on, and all
-    that was taken is there."""
-    settings = CassandraSettings(cdc_total_mib=8, heap_mib=384)
-    with (
-        LocalCassandra(tmp_path / "cassandra", settings) as cassandra,
-        trial_on(cassandra, kafka, prefix, keyspace_name, tmp_path) as trial,
-        trial.agent(settings=holding(trial)) as agent,
-    ):
-        load = trial.load(rate=150, bulk=60_000)
-        until_more(agent)
-        agent.signal(signal.SIGSTOP)
-        refused = load.refused
-        until(lambda: load.refused >= refused + 100, "refused writes: it never was full, this shows nothing")
-        agent.signal(signal.SIGCONT)
-        until_it_flows(load)
-        load.end()
-        trial.settle(agent)
-
-
 @pytest.mark.promise("agent.full-disk")
 @pytest.mark.long
 def test_a_spool_that_is_full(kafka: LocalKafka, prefix: str, keyspace_name: str, tmp_path: Path) -> None:
@@ -109,13 +87,6 @@ def test_a_spool_that_is_full(kafka: LocalKafka, prefix: str, keyspace_name: str
             load.end()
             trial.settle(agent)
         assert [path.name for path in place.rglob("*") if path.suffix in (".log", ".idx", ".partial")] == []
-
-
-def holding(trial: Trial) -> Settings:
-    """Settings by which only what was released makes room."""
-    settings = trial.settings
-    settings["agent"]["on_pressure"] = "hold"
-    return settings
 
 
 def until_it_flows(load: Load) -> None:

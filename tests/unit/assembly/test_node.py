@@ -46,6 +46,7 @@ def board() -> HealthBoard:
 def test_what_keeps_the_agent_from_its_work_is_told_once_and_until_it_is_mended(node: NodeSettings, cause: str) -> None:
     health = board()
     words = tell_node_settings(health, node)
+    assert words is not None
     assert words == health.now.degraded[cause]
     assert tell_node_settings(health, node) is None
     assert tell_node_settings(health, SILENT) is None

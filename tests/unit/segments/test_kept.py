@@ -348,6 +348,7 @@ def deleted(node: Node, *ids: int) -> None:
             path.unlink()
 
 
+@pytest.mark.promise("agent.deleted-segments")
 def test_what_somebody_deleted_from_cdc_raw_is_read_from_the_commit_log(node: Node) -> None:
     """While no agent ran, with indexes that no record names; before what is still there, each change once."""
     writers = [SegmentWriter(node.root, id) for id in range(4, 10)]
@@ -392,6 +393,7 @@ def test_hundreds_of_deleted_segments_are_read_from_the_commit_log_in_lots(node:
     assert node.capture.losses == ()
 
 
+@pytest.mark.promise("agent.deleted-segments")
 def test_what_somebody_deleted_under_a_running_agent_is_read_or_reported_by_ids(node: Node) -> None:
     """From the commit log, where that still has it; else each id is lost, once. No listing ever showed them."""
     first = SegmentWriter(node.root, 4)
