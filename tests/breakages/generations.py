@@ -68,7 +68,6 @@ BREAKAGES: Final = {
         "tailrace_spark.streams.lookup:StreamTable.assign",
         argument("np.searchsorted(...)", "side", "'left'"),
         Red(SWITCH, "test_generations_switch_in_the_middle_of_a_load"),
-        Red(SWITCH, "test_a_stream_that_dies_between_generations"),
         needs=Needs.KAFKA,
     ),
     "logs-that-stay-are-not-counted": breakage(

@@ -6,18 +6,16 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from cassandra import InvalidRequest
 
-from tailrace.local import LocalCassandra, LocalKafka
+from tailrace.local import LocalKafka
 from tests import postgres
-from tests.integration.agents import cql, create_keyspace
 from tests.integration.compiled import run
 from tests.integration.feed import Feed
 from tests.integration.letters import letters_in
@@ -66,8 +64,9 @@ class Killing:
     prefix: str
     directory: Path
 
-    def into(self, sink: str, has_rows: Callable[[], bool]) -> str:
-        """Stream into a sink of these lines of a section; the log."""
+    def into(self, database: Database) -> None:
+        """Stream into a database."""
+        sink = f'url = "{database.url}"'
         archive = self._archive(self._settings(sink, {}))
         config = self._settings(sink, self.cluster.driver_settings(archive), batch=500)
         log = self.directory / "stream.log"
@@ -83,7 +82,7 @@ class Killing:
         ):
 
             def killed_another() -> bool:
-                if stream.poll() is None and has_rows():
+                if stream.poll() is None and _has_rows(database):
                     for machine in self.cluster.workers:
                         for pid in set(machine.executors()) - killed:
                             with suppress(ProcessLookupError):
@@ -96,7 +95,6 @@ class Killing:
             assert stream.wait(300) == 0, log.read_text()
         assert killed, log.read_text()
         assert "on executors" in log.read_text()
-        return log.read_text()
 
     def _settings(self, sink: str, spark: Mapping[str, str], batch: int = 100_000) -> Path:
         file = self.directory / "tailrace.toml"
@@ -135,32 +133,9 @@ def test_killed_executors_lose_nothing_and_write_nothing_twice(
 ) -> None:
     """kill -9 of each executor in turn while the batches are written; Spark repeats their tasks on others."""
     expected = publish(feed)
-    killing.into(f'url = "{database.url}"', lambda: _has_rows(database))
+    killing.into(database)
     assert database.select("SELECT id, v FROM shop_plain") == sorted(expected, key=repr)
     assert letters_in(killing.kafka, killing.prefix) == []
-
-
-@pytest.mark.promise("tasks.attempts")
-def test_killed_executors_leave_another_cassandra_cluster_equal(
-    killing: Killing, feed: Feed, cassandra: LocalCassandra, keyspace_name: str
-) -> None:
-    """The executors have its client from the archive alone."""
-    expected = publish(feed)
-    with cql(cassandra) as session:
-        create_keyspace(session, keyspace_name)
-        tables = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = %s"
-        rows = f"SELECT id, v FROM {keyspace_name}.plain"
-
-        def has_rows() -> bool:
-            with suppress(InvalidRequest):  # there is no table yet
-                return bool(session.execute(f"{rows} LIMIT 1").all())
-            return False
-
-        section = f'contact_points = ["{cassandra.address}"]\nport = {cassandra.port}\nkeyspace = "{keyspace_name}"'
-        killing.into(f'type = "cassandra"\n{section}', has_rows)
-        assert sorted(tuple(row) for row in session.execute(rows)) == expected
-        assert {row.table_name for row in session.execute(tables, (keyspace_name,))} == {"plain"}
-        session.execute(f"DROP KEYSPACE {keyspace_name}")
 
 
 def _has_rows(database: Database) -> bool:

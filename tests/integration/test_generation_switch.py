@@ -16,7 +16,6 @@ import pytest
 from tailrace.local import LocalKafka
 from tailrace_common.settings import Settings
 from tailrace_schemas.change import Change
-from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.streams import Generation
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import CommitMessage, MicroBatch, Piece, Summary
@@ -59,11 +58,10 @@ def assigned(pieces: Iterable[Piece]) -> tuple[Assigned, ...]:
 
 
 class Recording:
-    """A sink that keeps what it is given, batch by batch, and dies once in the middle of the load if it is told to."""
+    """A sink that keeps what it is given, batch by batch."""
 
     def __init__(self, *, by_tasks: bool) -> None:
         self.batches: list[list[Assigned]] = []
-        self.dies = False
         self.capabilities = Capabilities(executors=by_tasks)
 
     def batch_write(self, batch: MicroBatch, needed: Needed = nothing_needed) -> BatchWrite:
@@ -72,13 +70,8 @@ class Recording:
 
     def _commit(self, messages: Sequence[CommitMessage]) -> Summary:
         details: list[Any] = [message.detail for message in messages]
-        return self._keep(tuple(change for detail in details for change in detail))
-
-    def _keep(self, changes: Sequence[Assigned]) -> Summary:
-        self.batches.append(list(changes))
-        if self.dies and changes:
-            self.dies = False
-            raise RuntimeError("killed before the checkpoint")
+        changes = [change for detail in details for change in detail]
+        self.batches.append(changes)
         return Summary(changes=len(changes))
 
     def close(self) -> None:
@@ -142,25 +135,16 @@ def settings(kafka: LocalKafka, prefix: str, tmp_path: Path, execution: str) -> 
 
 
 @contextmanager
-def running(stream: Stream, stop: threading.Event) -> Iterator[list[str]]:
-    """The stream runs while inside; the list is why it ended, if it did so by itself."""
-    ended: list[str] = []
-
-    def run() -> None:
-        try:
-            stream.run(processingTime="0 seconds")
-        except ServiceError as error:
-            ended.append(str(error))
-
-    thread = threading.Thread(target=run)
+def running(stream: Stream, stop: threading.Event) -> Iterator[None]:
+    """The stream runs while inside."""
+    thread = threading.Thread(target=stream.run, kwargs={"processingTime": "0 seconds"})
     thread.start()
     try:
-        yield ended
+        yield
     finally:
-        if not ended:
-            stop.set()
+        stop.set()
         thread.join(60)
-        assert not thread.is_alive()
+    assert not thread.is_alive()
 
 
 def now_ms() -> int:
@@ -192,34 +176,6 @@ def test_generations_switch_in_the_middle_of_a_load(
     stop = threading.Event()
     with running(Stream(spark, settings, sink, stop=stop, on_batch=progress.append), stop):
         generations, _ = first_and_second(spark, feed, sink, load)
-    check_the_wait(progress, caplog)
-    check(sink, load, settings, generations, progress)
-
-
-@pytest.mark.promise("stream.repeated-batch")
-@pytest.mark.long
-def test_a_stream_that_dies_between_generations(
-    spark: SparkSession, feed: Feed, settings: Settings, execution: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The batch that the death interrupted comes again, and equal, although there is one generation more by then."""
-    sink, load, progress = Recording(by_tasks=execution == "executors"), Load(feed), list[Progress]()
-    stop = threading.Event()
-    small = settings.model_copy(update={"stream": settings.stream.model_copy(update={"max_offsets_per_trigger": 150})})
-    with running(Stream(spark, small, sink, stop=stop, on_batch=progress.append), stop) as ended:
-        generations, switch = first_and_second(spark, feed, sink, load)
-        sink.dies = True
-        load.write(generations[0].timestamp, switch, switch + 2 * FAR_MS)
-        until(lambda: ended, "the end of the query")
-    before = list(sink.batches)
-    generations.append(feed.announce(switch + FAR_MS, switch))
-    stop.clear()
-    with running(Stream(spark, small, sink, stop=stop, on_batch=progress.append), stop):
-        load.write(switch, switch + FAR_MS, switch + 2 * FAR_MS)
-        sink.until(len(load.written) + len(before[-1]))
-    again = sink.batches.pop(len(before))
-    assert sorted(again) == sorted(before[-1])
-    assert {stream[0] for _, _, stream in again if stream is not None} <= {g.timestamp for g in generations[:2]}
-    assert len(sink.batches) > 4
     check_the_wait(progress, caplog)
     check(sink, load, settings, generations, progress)
 

@@ -7,10 +7,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
-from uuid import UUID
 
 import numpy as np
 import pytest
@@ -110,28 +108,6 @@ def test_one_table_with_its_typed_columns(spark: SparkSession, feed: Feed, setti
     assert [item.key for item in found[2].columns.tags.set] == ["a"]
     assert (found[3].columns.v, found[3].deleted) == (None, ["v"])
     assert found[2].source.datacenter == "dc1"
-
-
-def test_one_table_that_was_dropped_and_created_again(
-    spark: SparkSession, feed: Feed, settings: Settings, prefix: str
-) -> None:
-    """Its columns are those of the table announced last, whatever the ids; what had another type before is null."""
-    former = replace(OLD, id=UUID("f47ac10b-58cc-4372-a567-0e02b2c3d479"))
-    again = table(
-        {"id": "int"}, regular={"v": "text", "gone": "text"}, keyspace="shop", name="items",
-        table_id=UUID("1b255f4d-ef25-11ef-8e5c-9d0d1c0b8f00"),
-    )  # fmt: skip
-    feed.announce()
-    feed.publish([Log(former).insert((1,), (), 5_000_000, v=7, gone="old")])
-    feed.publish([Log(again).insert((2,), (), 6_000_000, v="seven")])
-    feed.publish([Log(former).insert((3,), (), 5_000_000, gone="late")])
-    frame = tailrace_spark.changes(spark, settings, "shop.items")
-    columns = {row.key.id: row.columns.asDict() for row in rows(frame, prefix)}
-    assert columns == {
-        1: {"gone": "old", "v": None},
-        2: {"gone": None, "v": "seven"},
-        3: {"gone": "late", "v": None},
-    }
 
 
 @pytest.mark.promise("stream.no-generation")

@@ -101,8 +101,7 @@ class UpdateParts(Parts):
 
 
 @pytest.mark.promise("stream.parts")
-@pytest.mark.parametrize("kind", [Parts, OrderedParts, UpdateParts])
-@pytest.mark.parametrize("copies", [None, 3600])
+@pytest.mark.parametrize(("kind", "copies"), [(Parts, None), (OrderedParts, 3600), (UpdateParts, None)])
 def test_a_batch_too_large_for_memory_is_written_in_parts_and_comes_again_in_the_same(
     spark: SparkSession,
     feed: Feed,

@@ -1,4 +1,4 @@
-"""What holds by the driver holds by tasks: for topics that grow, copies, masks, truncations and refusals."""
+"""What holds by the driver holds by tasks: for topics that grow, masks, truncations and refusals."""
 
 from __future__ import annotations
 
@@ -86,16 +86,6 @@ def test_a_topic_that_grew_is_written_by_the_driver_while_two_partitions_have_on
     assert database.select("SELECT * FROM shop_people") == sorted(
         ((number, number + 100, "-") for number in NUMBERS), key=repr
     )
-
-
-def test_copies_are_left_out_across_partitions_and_each_key_stays_in_one_task(
-    feed: Feed, follow: Follower, database: Database
-) -> None:
-    changes = [replace(change, digest=change_digest(change)) for change in inserts()]
-    feed.publish(changes)
-    feed.publish(changes)
-    [batch] = follow(database, one_copy_seconds=60)
-    assert (batch.execution, batch.records, batch.summary.rows) == ("executors", 30, 30)
 
 
 @pytest.mark.spine
