@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 from cassandra import ConsistencyLevel
@@ -16,7 +12,6 @@ from cassandra.query import BatchStatement, BatchType
 
 from tailrace.local import CassandraSettings, LocalCassandra, LocalKafka
 from tailrace.segments.files import list_segments
-from tests.integration import unprivileged
 from tests.integration.agents import AgentProcess, cql, create_keyspace, settings_for
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
@@ -25,7 +20,6 @@ ROWS = 40_000
 # Its memtables are flushed while the rows are written: Cassandra then deletes the segments that have them.
 FLUSHING = CassandraSettings(yaml={"memtable_heap_space": "16MiB"})
 ACCORD = CassandraSettings(release="6.0", yaml={"accord": {"enabled": True}})
-USER, GROUP = 23451, 23451
 
 
 def test_writes_to_a_new_table_without_cdc_leave_the_agent_at_rest(
@@ -93,43 +87,3 @@ def test_tables_of_accord_are_named_as_they_reach_no_log(kafka: LocalKafka, pref
                 session.execute(f"DROP TABLE shop.{name}")
             agent.until(lambda: agent.status()["degraded"] == {})
             assert agent.status()["gauges"]["bypassing_tables"] == 0
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-@pytest.mark.parametrize(
-    ("mode", "words"),
-    [
-        (0o555, "may not write {raw}"),
-        (0o333, "may not read {raw}"),
-        (0o000, "may not read or write {raw}"),
-        (None, "may not enter {place}"),
-    ],
-    ids=["read only", "write only", "closed", "behind a closed one"],
-)
-def test_check_says_what_this_user_may_not_do_in_cdc_raw(mode: int | None, words: str) -> None:
-    with TemporaryDirectory(prefix="tailrace-field-") as place:  # pytest's own is closed to other users
-        raw = Path(place, "raw")
-        raw.mkdir()
-        if mode is not None:
-            Path(place).chmod(0o755)
-            raw.chmod(mode)
-        environment = {
-            "TAILRACE_AGENT__CDC_RAW_DIRECTORY": str(raw),
-            "TAILRACE_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1",
-        }
-        program = (unprivileged.__file__, str(USER), str(GROUP), "check", "--only", "directories")
-        done = subprocess.run(
-            [sys.executable, *program],
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=False,
-            cwd="/",
-            env={**os.environ, **environment},
-        )
-        rows = {row["name"]: row for row in map(json.loads, done.stdout.splitlines())}
-        raw.chmod(0o700)
-        row = rows["cdc_raw_directory"]
-        assert (done.returncode, row["ok"]) == (1, False), done.stderr
-        assert row["detail"] == f"this user {words.format(raw=raw, place=place)}"
-        assert "--take-over" not in done.stdout

@@ -25,15 +25,10 @@ from tailrace.cli.main import complete
 from tailrace.cluster import LiveCluster
 from tailrace.commitlog.frames import Entry
 from tailrace.commitlog.mutation import first_table
-from tailrace.history.records import HistoryRecord
 from tailrace.local import LocalCassandra, LocalKafka
-from tailrace.publish.kafka import KafkaPublisher, KafkaTopics
 from tailrace.state import Resume
-from tailrace_common.settings import TopicSettings
 from tailrace_schemas.change import Origin
 from tailrace_schemas.definitions import schema_row_to_json
-from tailrace_schemas.position import Position
-from tailrace_schemas.topics import Internal
 from tests.integration.agents import (
     AgentProcess,
     Published,
@@ -94,10 +89,6 @@ class Bench:
     def alter(self, what: str) -> None:
         """ALTER TABLE."""
         self._session.execute(f"ALTER TABLE {self.keyspace}.t {what}")
-
-    def drop(self) -> None:
-        """DROP TABLE."""
-        self._session.execute(f"DROP TABLE {self.keyspace}.t")
 
     def payloads(self, number: int) -> list[bytes]:
         """So many rows, written to the node, as they stand in its log; keys go on from one call to the next."""
@@ -315,42 +306,6 @@ def _another_log(bench: Bench, old: SegmentWriter, payloads: list[bytes]) -> Non
     assert sorted(source.position.offset for source in newest) == ends
 
 
-def test_a_host_that_is_gone_is_retired(bench: Bench) -> None:
-    """Known from its record, absent from the ring. The node itself is not to be retired."""
-    bench.payloads(1)
-    gone = str(uuid4())
-    config: dict[str, bool | int | float | str] = {"bootstrap.servers": bench.kafka.bootstrap}
-    topics = (Internal.OFFSETS, Internal.SCHEMA_HISTORY, Internal.PROGRESS)
-    KafkaTopics(config, TopicSettings(prefix=bench.prefix)).ensure_internal(topics)
-    history = HistoryRecord(Position(1, 7, 8), uuid4(), ("ks", "t"))
-    rows = bench.run("hosts", "list").rows
-    assert {row["address"] for row in rows} == {"127.0.0.1"}
-    assert [(row["host"], row["state"]) for row in rows] == [(bench.host, "never published")]
-    for host in (gone, bench.host):
-        name = rows[0]["cluster"]
-        with closing(
-            KafkaPublisher(config, prefix=bench.prefix, cluster=name, host=host, clock=lambda: 0.0, timeout=60)
-        ) as publisher:
-            publisher.start()
-            publisher.commit(Resume(Position(1, 7, 8)), [history])
-    listed = {row["host"]: row for row in bench.run("hosts", "list").rows}
-    assert {host: row["state"] for host, row in listed.items()} == {gone: "gone", bench.host: "in the ring"}
-    assert listed[gone]["position"] == "1/7:8"
-
-    refused = bench.run("hosts", "retire", bench.host, "--fence", "--yes")
-    assert (refused.code, "is in the ring" in refused.words) == (2, True), refused.words
-    retired = bench.run("hosts", "retire", gone, "--fence", "--yes")
-    assert retired.code == 0, retired.words
-    assert [row["host"] for row in bench.run("hosts", "list").rows] == [bench.host]
-    assert [row["host"] for row in bench.run("offsets", "show").rows] == [bench.host]
-    for host, count in ((gone, 0), (bench.host, 1)):
-        with closing(
-            KafkaPublisher(config, prefix=bench.prefix, cluster=name, host=host, clock=lambda: 0.0, timeout=60)
-        ) as publisher:
-            publisher.open()
-            assert len(publisher.history()) == count
-
-
 def test_kept_segments_are_replayed_and_a_topic_is_followed(bench: Bench) -> None:
     """Into Kafka: the same digests, once more, with origin = replay; the position stays. Into a file: the same."""
     payloads = bench.payloads(8)
@@ -393,35 +348,6 @@ def test_kept_segments_are_replayed_and_a_topic_is_followed(bench: Bench) -> Non
     present = bench.run("replay", str(kept), "--present-schema")
     assert "by the definitions that hold now" in present.words
     assert {len(one.change.table.regular) for one in bench.records()} == {0, 1}
-
-
-@pytest.mark.promise("commands.schema-export")
-def test_definitions_are_exported_and_segments_read_by_them(bench: Bench) -> None:
-    """Of the cluster and of the schema history, when the table is dropped too; `dump -c` reads them itself."""
-    name, payloads = f"{bench.keyspace}.t", bench.payloads(3)
-    segment = SegmentWriter(bench.root, 1000, size=1 << 20)
-    segment.write(*payloads)
-    segment.sync(completed=True)
-    kept = bench.root / "kept" / segment.link.name
-    kept.parent.mkdir()
-    os.link(segment.link, kept)
-    bench.publish(3)
-    file = bench.root / "exported.jsonl"
-    assert bench.run("schema", "export", name, "-o", str(file)).code == 0
-
-    def dumped(*words: str) -> list[dict[str, Any]]:
-        return Answer(*bench.bare("dump", str(kept), "--format", "changes", *words)).rows
-
-    by_file = dumped("--schema", str(file))
-    assert [(line["table"], line["columns"]) for line in by_file] == [(name, {"v": "v"})] * 3
-    assert bench.run("dump", str(kept), "--format", "changes", "--table", name).rows == by_file
-    assert bench.bare("dump", str(kept), "--format", "changes")[0] == 3
-    bench.drop()
-    gone = bench.run("schema", "export", name)
-    assert (gone.code, f"{name}: no such table is defined" in gone.words) == (2, True), gone.words
-    past = bench.run("schema", "export", name, "--history", "--host", bench.host)
-    file.write_text(past.out)
-    assert dumped("--schema", str(file)) == by_file
 
 
 def _origin(record: Published) -> Origin | None:

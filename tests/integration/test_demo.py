@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 from contextlib import closing, suppress
@@ -65,23 +64,6 @@ def _check_changes(changes: list[dict[str, Any]]) -> None:
     assert all(change["stream_id"].startswith("0x") and len(change["stream_id"]) == 34 for change in changes)
     last = changes[-1]
     assert (last["table"], last["key"]["site"], last["row"]["site"]) == ("shop.readings", "the end", "the end")
-
-
-@pytest.mark.long
-def test_an_interrupt_ends_everything(tmp_path: Path) -> None:
-    demo = subprocess.Popen([*PROGRAM, "--directory", tmp_path], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    with demo:
-        assert demo.stdout is not None
-        while b"agent: starting" not in (line := demo.stdout.readline()):
-            assert line, "the demo ended by itself"
-        started = children(demo.pid)
-        assert len(started) >= 4
-        os.kill(demo.pid, signal.SIGINT)
-        said = demo.stdout.read()
-    assert demo.returncode == 130, said
-    assert b"ended, and everything that was started" in said
-    # Spark's Java ends by itself when its Python is gone.
-    until(lambda: not any(map(alive, started)), "the end of all processes")
 
 
 @pytest.mark.long

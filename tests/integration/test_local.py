@@ -96,36 +96,3 @@ def test_service_that_dies_ends_up_with_its_log_quoted(up: Up) -> None:
     assert up.process.returncode == 1
     assert f"kafka ended by itself. Its log is {kafka['log']}, which ends:" in words
     assert up.running() == []
-
-
-@pytest.mark.long
-def test_up_beside_a_dead_service_starts_it_again(tmp_path: Path) -> None:
-    """While the others end, and on the same data."""
-    place = ("--directory", str(tmp_path / "up"))
-    before = [json.loads(line) for line in local("up", "--detach", *place).stdout.splitlines()]
-    try:
-        os.kill(before[1]["pid"], signal.SIGKILL)
-        until(lambda: not is_locked(tmp_path / "up" / "kafka", "kafka"), "Kafka's directory to be free")
-        again = [json.loads(line) for line in local("up", "--detach", *place).stdout.splitlines()]
-        assert [(one["service"], one["state"]) for one in again] == [("cassandra", "running"), ("kafka", "running")]
-        assert all(is_open_at(one["address"]) for one in again)
-        assert [one["address"] for one in again] == [one["address"] for one in before]
-    finally:
-        local("down", *place)
-
-
-@pytest.mark.long
-def test_detached_services_stay_until_down(tmp_path: Path) -> None:
-    place = ("--directory", str(tmp_path / "up"))
-    started = local("up", "--detach", "--registry", *place)
-    try:
-        services = [json.loads(line) for line in started.stdout.splitlines()]
-        assert [service["service"] for service in services] == ["cassandra", "kafka", "registry"]
-        shown = local("status", *place)
-        assert [json.loads(line) for line in shown.stdout.splitlines()] == services
-        assert all(is_open_at(service["address"]) for service in services)
-    finally:
-        ended = local("down", *place)
-    assert ended.stderr == "stopped\n"
-    assert not any(is_open_at(service["address"]) for service in services)
-    assert local("down", *place).stderr.startswith("nothing was up in ")

