@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 from cassandra.auth import PlainTextAuthProvider
@@ -16,21 +16,18 @@ from cassandra.concurrent import execute_concurrent_with_args
 from tailrace.cli.checks.cassandra import check_cassandra
 from tailrace.local import CassandraSettings, LocalCassandra, LocalKafka
 from tailrace_common.settings import Settings
-from tailrace_schemas.change import Cell, Change, Op
+from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table_json import table_to_json
-from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.cli.stream_snapshots import definition_of
 from tailrace_spark.cli.support import read_settings
 from tailrace_spark.comparison.source import TableSource
-from tailrace_spark.job.stream import Stream
 from tailrace_spark.snapshot.progress import State
 from tailrace_spark.snapshot.publication import Announcer, Publication, estimated, survey
 from tailrace_spark.snapshot.publishing import NumberedSplit, PublishedRange, PublishTask
-from tailrace_spark.snapshot.read_back import ReadBack
 from tailrace_spark.snapshot.reading import UnreadableError
 from tailrace_spark.snapshot.settings import SnapshotSettings
-from tests.integration.agents import AgentProcess, create_keyspace, published, settings_for
+from tests.integration.agents import create_keyspace, published, settings_for
 from tests.integration.snapshot.following import placed
 from tests.oracle.comparison import Downstream
 from tests.support.waiting import until
@@ -283,64 +280,3 @@ def test_a_mask_that_comes_while_a_range_is_read_ends_the_read(
     with pytest.raises(UnreadableError, match=r"masks shop\.later\.v"):
         values.update(cell.value for change in rows for cell in change.cells)
     assert values == {b"clear"}
-
-
-@pytest.mark.promise("snapshot.masked")
-def test_a_masked_row_is_not_read_back(
-    masking: tuple[LocalCassandra, Session], kafka: LocalKafka, prefix: str, role: str
-) -> None:
-    node, session = masking
-    settings = settings_of(node, kafka, prefix, role)
-    asked = reading(settings, "shop.people")
-    table = survey(asked.model_copy(update={"allow_masked_values": True})).table
-    session.execute("INSERT INTO shop.people (id, name, age) VALUES (99, null, null)")
-    gone = [Cell(column, None, 5, None, 5, None) for column in table.columns]
-    key = (99).to_bytes(4, "big")
-    change = Change(op=Op.UPDATE, table=table, token=0, key=key, cells=tuple(gone))
-    piece = Piece((Delivered(RecordId(f"{prefix}.shop.people", 0, 1), change),))
-    read_back = ReadBack(asked, frozenset(["shop.people"]), counters=True)
-    _, refused = read_back.added([piece])
-    assert refused.changes == ()
-    assert f"Cassandra masks {COLUMNS}" in refused.dead_letters[0].reason
-    session.execute(f"GRANT UNMASK ON TABLE shop.people TO {role}")
-
-    def answers() -> list[Piece]:
-        try:
-            return list(read_back.added([piece]))
-        except ServiceError:  # its node goes by earlier rights
-            return []
-
-    _, answered = until(answers, "a grant that counts")
-    assert [delivered.change.marker is not None for delivered in answered.changes] == [True]
-    session.execute("DELETE FROM shop.people WHERE id = 99")
-
-
-@pytest.mark.promise("snapshot.masked")
-def test_a_stream_refuses_a_masked_table_and_copies_the_others(
-    masking: tuple[LocalCassandra, Session],
-    kafka: LocalKafka,
-    spark: SparkSession,
-    prefix: str,
-    role: str,
-    tmp_path: Path,
-) -> None:
-    node, session = masking
-    session.execute("CREATE TABLE shop.quiet (id int PRIMARY KEY, v text) WITH cdc = true")
-    session.execute("INSERT INTO shop.quiet (id, v) VALUES (1, 'copied')")
-    stream: dict[str, Any] = {"checkpoint": str(tmp_path / "checkpoint"), "snapshot": "only"}
-    stream["topics"] = rf"{prefix}\.shop\.(people|quiet)"
-    settings = settings_of(node, kafka, prefix, role, stream=stream, snapshot={"consistency": "ONE"})
-    agent = settings_for(node, kafka, prefix, "shop")
-    agent["cluster"] |= {"username": "cassandra", "password": "cassandra"}
-    store = Downstream(f"sqlite:///{tmp_path / 'copy.db'}")
-    with ExitStack() as stack:
-        stack.enter_context(AgentProcess(tmp_path, agent)).until_covered(180)
-        stack.enter_context(closing(store))
-        sink = stack.enter_context(closing(store.open(lambda: 1e9)))
-        job = Stream(spark, settings, sink)
-        job.run()
-        refused, copied = job.snapshots.tables
-        assert (refused.table, refused.state, copied.state) == ("shop.people", State.REFUSED, State.DONE)
-        assert "GRANT UNMASK ON TABLE shop.people" in refused.reason
-        assert refused.began is None
-        assert store.rows(survey(reading(settings, "shop.quiet")).table) == [(1, "copied")]

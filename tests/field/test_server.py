@@ -1,4 +1,4 @@
-"""What an operator sees of subscriptions that get nothing, or whose sink refuses rows, on a running server."""
+"""What an operator sees of subscriptions on a running server whose Kafka hangs."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from tailrace.local import LocalCassandra, LocalKafka
+from tailrace.local import LocalKafka
 from tailrace.local.ports import free_port
-from tests import postgres
-from tests.integration.agents import cql, create_keyspace
 from tests.integration.feed import Feed
 from tests.integration.items import LOG, Row, rows
 from tests.integration.server.servers import Site
@@ -26,40 +24,6 @@ PATIENCE = 15.0
 """Seconds in which a Kafka that hangs is not said (docs/subscriptions.md)."""
 LOOKS = 15.0
 """Seconds between two looks of a worker, and as long as one of them takes, at most."""
-
-
-def test_what_subscriptions_wait_for_or_have_refused_is_said_in_list_log_and_metrics(
-    cassandra: LocalCassandra, kafka: LocalKafka, prefix: str, keyspace_name: str, feed: Feed, tmp_path: Path
-) -> None:
-    """One of a table without cdc, one of no table, one whose PostgreSQL takes no NUL in a text."""
-    with cql(cassandra) as session:
-        create_keyspace(session, keyspace_name)
-        session.execute(f"CREATE TABLE {keyspace_name}.plain (id int PRIMARY KEY)")
-    cluster = {"contact_points": [cassandra.address], "port": cassandra.port}
-    port = free_port("127.0.0.1")
-    site = Site(tmp_path, kafka, prefix, f"sqlite:///{tmp_path / 'meta.db'}", {"cluster": cluster}, port=port)
-    url = postgres.new_database()
-    site.subscribe("waits", f"{keyspace_name}.plain", url)
-    site.subscribe("nowhere", f"{keyspace_name}.nothing", url)
-    site.subscribe("refused", "shop.items", url)
-    feed.publish([LOG.insert((1,), (), WRITTEN, v="a\0b"), LOG.insert((2,), (), WRITTEN, v="b")])
-    with site.server("one", both=True) as server:
-        alter = f"ALTER TABLE {keyspace_name}.plain WITH cdc = true"
-        server.until(lambda: site.states()["waits"]["action"] == alter)
-        server.until(lambda: f"no such table: {keyspace_name}.nothing" in str(site.states()["nowhere"]["reason"]))
-        server.until(lambda: site.states()["refused"]["letters"] == 1)
-        assert site.states()["refused"]["letters_since"] is not None
-
-        metrics = read_metrics(port)
-        assert f'tailrace_subscription_waiting{{subscription="{keyspace_name}.plain/waits"}} 1.0' in metrics
-        assert 'tailrace_subscription_dead_letters{subscription="shop.items/refused"} 1.0' in metrics
-
-        [letter] = site.tailrace("subscriptions", "shop.items/refused", "--letters")
-        assert "invalid byte sequence" in letter["reason"], letter
-        assert alter in server.log.read_text()
-        tail = site.run("tail", f"{keyspace_name}.plain")
-        assert (tail.returncode != 0, alter in tail.stderr) == (True, True), tail.stderr
-        assert server.stop() == 0, server.words()
 
 
 @contextmanager
