@@ -10,12 +10,15 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
+from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_server.meta.database import MetaDatabase, first, now
 from tailrace_server.meta.tables import audit, delivery, progress, snapshot_progress, subscribe, worker
 from tailrace_server.model.delivery import Delivery, PartitionProgress
 from tailrace_server.model.subscription import (
+    EARLIEST,
     ConflictError,
+    RefusedRequestError,
     Request,
     Shape,
     Sink,
@@ -65,7 +68,7 @@ class Subscriptions:
             statement = statement.where(subscribe.c.ended == 0)
         order = subscribe.c.keyspace_name, subscribe.c.table_name, subscribe.c.name, subscribe.c.id
         with self._database.transaction() as connection:
-            return [subscription_of(row) for row in connection.execute(statement.order_by(*order)).mappings()]
+            return [_listed(row) for row in connection.execute(statement.order_by(*order)).mappings()]
 
     def get(self, identity: int) -> Subscription:
         """Raises UnknownSubscriptionError."""
@@ -268,8 +271,37 @@ def _keep(
     connection.execute(sa.insert(audit).values(values))
 
 
-def subscription_of(row: sa.RowMapping) -> Subscription:
-    """The subscription that a row of `subscribe` is."""
+def subscription_of(row: Mapping[Any, Any]) -> Subscription:
+    """The subscription that a row of `subscribe` is. Raises SettingsError for one that another version wrote."""
+    try:
+        return _subscription(row)
+    except (TypeError, ValueError, RefusedRequestError) as error:
+        raise SettingsError(
+            f"subscription {row['keyspace_name']}.{row['table_name']}/{row['name']} was written by another version of "
+            f"Tailrace ({error}): install that version here too"
+        ) from error
+
+
+def is_readable(row: Mapping[Any, Any]) -> bool:
+    """Whether a row of `subscribe` is of this version; others are left to the servers of theirs."""
+    try:
+        subscription_of(row)
+    except SettingsError:
+        return False
+    return True
+
+
+def _listed(row: Mapping[Any, Any]) -> Subscription:
+    """As `subscription_of`; of another version's what every version has, with the reason."""
+    try:
+        return subscription_of(row)
+    except SettingsError as error:
+        plain = {"options": "{}", "shape": "{}", "start": EARLIEST, "topics": None, "left_out": None}
+        state = row["state"] if row["state"] in set(State) else State.FAILING
+        return _subscription({**row, **plain, "state": state, "reason": str(error), "action": ""})
+
+
+def _subscription(row: Mapping[Any, Any]) -> Subscription:
     return Subscription(
         id=row["id"],
         table=TableName(row["cluster"], row["keyspace_name"], row["table_name"]),

@@ -27,6 +27,7 @@ from tailrace_spark.sinks.protocol import Capabilities
 from tailrace_spark.sinks.registry import sink_of
 
 WHERE: Final = "where"
+_MOST_GUESSES: Final = 20  # each looks at all columns
 _KAFKA_SECONDS: Final = 5.0
 _SINK_SECONDS: Final = 15.0
 
@@ -84,11 +85,12 @@ def tables_known(request: Request, tables: Sequence[Table]) -> Check:
 def columns_checked(request: Request, matches: Sequence[Table]) -> Iterator[Check]:
     """Whether the columns that are treated exist, as far as tables are known."""
     columns = {column.name for table in matches for column in (*table.key, *table.columns)}
-    for name in request.shape.columns if matches else ():
-        if not any(fnmatch.fnmatchcase(column, name) for column in columns):
-            close = difflib.get_close_matches(name, columns, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"columns: {', '.join(sorted(columns)[:20])}"
-            yield Check(f"columns.{name}", False, "no table of these has it", hint)
+    names = request.shape.columns if matches else ()
+    unknown = [name for name in names if not any(fnmatch.fnmatchcase(column, name) for column in columns)]
+    for index, name in enumerate(unknown):
+        close = difflib.get_close_matches(name, columns, n=1) if index < _MOST_GUESSES else []
+        hint = f"did you mean {close[0]}?" if close else f"columns: {', '.join(sorted(columns)[:20])}"
+        yield Check(f"columns.{name}", False, "no table of these has it", hint)
 
 
 def shapes_checked(

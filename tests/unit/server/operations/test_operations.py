@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from tailrace_schemas.errors import SettingsError
 from tailrace_server.meta.database import MetaDatabase
 from tailrace_server.meta.leases import Leases
 from tailrace_server.meta.subscriptions import Subscriptions
-from tailrace_server.meta.tables import snapshot_progress
+from tailrace_server.meta.tables import snapshot_progress, subscribe
 from tailrace_server.model.delivery import PartitionProgress
 from tailrace_server.model.subscription import (
     ConflictError,
@@ -189,6 +190,31 @@ def test_a_snapshot_of_a_later_version_is_an_error_of_its_row_alone(
     assert "format 99" in rows["warehouse"]["reason"]
     assert rows["other"]["reason"] == ""
     assert operations.details("warehouse")["snapshots"] == []
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"shape": '{"later": 1}'}, {"state": "dreaming"}, {"topics": '{"later": {}}'}, {"start": "never"}],
+    ids=str,
+)
+def test_a_subscription_of_a_later_version_is_an_error_of_its_row_alone(
+    operations: DirectOperations, database: MetaDatabase, values: dict[str, str]
+) -> None:
+    """Servers of its version run it, and this one the others."""
+    leases = Leases(database, CLUSTER, "worker", 60)
+    later, other = operations.subscribe(ask())[0]["id"], operations.subscribe(ask("other"))[0]["id"]
+    assert len(leases.claim(9)) == 2
+    with database.transaction() as connection:
+        connection.execute(sa.update(subscribe).where(subscribe.c.id == later).values(values))
+    rows = {row["name"]: row for row in operations.all()}
+    assert "shop.orders/warehouse was written by another version" in rows["warehouse"]["reason"]
+    assert rows["other"]["reason"] == ""
+    with pytest.raises(SettingsError, match="install that version here too"):
+        operations.pause("warehouse")
+    assert leases.renew(2).keys() == {other}
+    with database.transaction() as connection:
+        connection.execute(sa.update(subscribe).values(owner=None))
+    assert [claim.subscription.id for claim in leases.claim(9)] == [other]
 
 
 def test_who_did_what(operations: DirectOperations) -> None:
