@@ -24,13 +24,13 @@ from tests.integration.items import IDS, ITEMS
 from tests.integration.topics import Topics
 from tests.integration.ways import Ground, Way
 from tests.oracle.comparison import Downstream, Followed, Row
-from tests.oracle.stores import DeltaTables, IcebergTables, SearchIndexes
+from tests.oracle.stores import LakeTables, SearchIndexes
 from tests.postgres import new_database
 from tests.unit.spark.sinks.change_log_contract import Outside, once, place_of, require_order
-from tests.unit.spark.sinks.delta.stores import DeltaStored
+from tests.unit.spark.sinks.delta.stores import DeltaStored, FollowedDelta
 from tests.unit.spark.sinks.files.stores import local
 from tests.unit.spark.sinks.http.posted import Posted
-from tests.unit.spark.sinks.iceberg.stores import IcebergHistory
+from tests.unit.spark.sinks.iceberg.stores import FollowedIceberg, IcebergHistory
 from tests.unit.spark.sinks.rabbitmq.published import Published
 
 Section = Mapping[str, object]
@@ -132,12 +132,12 @@ def section_of(settings: BaseModel, **more: object) -> Section:
 
 def _delta(ground: Ground) -> Target:
     settings = DeltaSinkSettings(path=str(ground.directory()), mode="current", buckets=4)
-    return Merged(section_of(settings), DeltaTables(settings))
+    return Merged(section_of(settings), LakeTables(FollowedDelta(settings)))
 
 
 def _iceberg(ground: Ground) -> Target:
     settings = IcebergSinkSettings(path=str(ground.directory()), mode="current", buckets=2)
-    return Merged(section_of(settings), IcebergTables(settings))
+    return Merged(section_of(settings), LakeTables(FollowedIceberg(settings)))
 
 
 def _opensearch(_: Ground) -> Target:

@@ -26,15 +26,15 @@ from tests.oracle.filtering import FilteredStore, TableFilter, are_told_apart, b
 from tests.oracle.images import replay_images
 from tests.oracle.kinds import finite_kinds_of
 from tests.oracle.logs import replay_log
-from tests.oracle.stores import DeltaTables, IcebergTables, SearchIndexes
+from tests.oracle.stores import LakeTables, SearchIndexes
 from tests.oracle.trial import Ground as Nodes
 from tests.oracle.trial import Recorder
 from tests.unit.spark.sinks.change_log_contract import Outside
 from tests.unit.spark.sinks.console.printed import Printed
-from tests.unit.spark.sinks.delta.stores import DeltaStored
+from tests.unit.spark.sinks.delta.stores import DeltaStored, FollowedDelta
 from tests.unit.spark.sinks.files.stores import local
 from tests.unit.spark.sinks.http.posted import Posted
-from tests.unit.spark.sinks.iceberg.stores import IcebergHistory
+from tests.unit.spark.sinks.iceberg.stores import FollowedIceberg, IcebergHistory
 from tests.unit.spark.sinks.opensearch.indexes import Searched
 from tests.unit.spark.sinks.rabbitmq.published import Published
 
@@ -102,13 +102,13 @@ MERGING: Final[Mapping[str, Way[Followed]]] = {
     "delta": Way(
         sink="delta",
         server=lambda: package("deltalake"),
-        new=lambda ground: DeltaTables(_delta(ground, mode="current", buckets=4)),
+        new=lambda ground: LakeTables(FollowedDelta(_delta(ground, mode="current", buckets=4))),
         long=False,
     ),
     "iceberg": Way(
         sink="iceberg",
         server=lambda: package("pyiceberg"),
-        new=lambda ground: IcebergTables(_iceberg(ground, mode="current", buckets=2)),
+        new=lambda ground: LakeTables(FollowedIceberg(_iceberg(ground, mode="current", buckets=2))),
     ),
     "postgresql": Way(
         sink="sql",

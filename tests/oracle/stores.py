@@ -6,40 +6,18 @@ from collections.abc import Callable, Sequence
 
 from tailrace_schemas.avro.names import avro_name
 from tailrace_schemas.table import Table
-from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
-from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
 from tailrace_spark.sinks.protocol import SweepingSink
 from tests.oracle.comparison import Row, row_of
 from tests.oracle.documents import stored
-from tests.unit.spark.sinks.delta.stores import FollowedDelta
-from tests.unit.spark.sinks.iceberg.stores import FollowedIceberg
+from tests.unit.spark.sinks.lake.stores import FollowedLake
 from tests.unit.spark.sinks.opensearch.indexes import Searched, SearchedInTasks
 
 
-class DeltaTables:
-    """Delta tables that follow, in a directory."""
+class LakeTables:
+    """Tables of a lake that follow."""
 
-    def __init__(self, settings: DeltaSinkSettings) -> None:
-        self._followed = FollowedDelta(settings)
-
-    def open(self, clock: Callable[[], float]) -> SweepingSink:
-        return self._followed.open(clock)
-
-    def rows(self, table: Table) -> list[Row]:
-        if not self._followed.follows(table):
-            return []
-        found = self._followed.table(table).to_pyarrow_table().to_pylist()
-        return [row_of(table, by_column(table, row), stored) for row in found]
-
-    def set_aside(self) -> Sequence[tuple[str, str]]:
-        return self._followed.letters.told()
-
-
-class IcebergTables:
-    """Iceberg tables that follow, in a directory."""
-
-    def __init__(self, settings: IcebergSinkSettings) -> None:
-        self._followed = FollowedIceberg(settings)
+    def __init__(self, followed: FollowedLake) -> None:
+        self._followed = followed
 
     def open(self, clock: Callable[[], float]) -> SweepingSink:
         return self._followed.open(clock)
@@ -47,9 +25,7 @@ class IcebergTables:
     def rows(self, table: Table) -> list[Row]:
         if not self._followed.follows(table):
             return []
-        found = self._followed.rows_of(self._followed.name(table))
-        rows = [] if found is None else found.to_pylist()
-        return [row_of(table, by_column(table, row), stored) for row in rows]
+        return [row_of(table, by_column(table, row), stored) for row in self._followed.shown(table).to_pylist()]
 
     def set_aside(self) -> Sequence[tuple[str, str]]:
         return self._followed.letters.told()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
@@ -11,14 +11,13 @@ import pytest
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
-from tailrace_spark.sinks.iceberg.store import IcebergStore
 from tailrace_spark.sinks.lake.history import LakeHistory
 from tailrace_spark.sinks.protocol import write_here
 from tests import iceberg_rest, java_sources
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, WIDE, Topic, deliver
-from tests.unit.spark.sinks.iceberg.stores import FollowedIceberg, IcebergHistory
-from tests.unit.spark.sinks.merging_contract import write
+from tests.unit.spark.sinks.iceberg.stores import FollowedIceberg, IcebergHistory, require_followed
+from tests.unit.spark.sinks.lake.stores import overtaken
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,17 +37,8 @@ def section(**more: object) -> IcebergSinkSettings:
 
 
 def test_tables_of_a_rest_catalog_follow_the_source() -> None:
-    """Also behind compaction and expiry; the catalog says where they are."""
-    followed, log = FollowedIceberg(section(mode="current")), Log(PLAIN)
-    write(followed, log.insert((1,), (), 1, v="a"), log.insert((2,), (), 1, v="b"))
-    write(followed, log.update((1,), (), 2, w=5), log.delete((2,), (), 2), log.insert((3,), (), 2, v="c"))
-    assert followed.rows(PLAIN, "id", "v", "w") == [(1, "a", 5), (3, "c", None)]
-    assert followed.store.names() == ["shop.plain", "shop.plain-state"]
-    for name in followed.store.names():
-        followed.maintenance.compact(name)
-        assert followed.maintenance.expire(name, 0, dry_run=False)["orphans"] == 0
-    write(followed, log.update((3,), (), 3, w=7))
-    assert followed.rows(PLAIN, "id", "v", "w") == [(1, "a", 5), (3, "c", 7)]
+    """The catalog says where they are."""
+    require_followed(FollowedIceberg(section(mode="current")))
 
 
 @pytest.mark.parametrize("before", [0, 1])
@@ -59,15 +49,7 @@ def test_of_two_one_fails_and_finds_its_batch_done(before: int) -> None:
         deliver(stored, topic.piece(log.insert((number,), (), 1, v="x")))
     piece = topic.piece(log.insert((before,), (), 2, v="y"))
 
-    class Overtaken(IcebergStore):
-        def commit_staged(self, *args: Any) -> None:
-            if not overtaken:
-                overtaken.append(True)
-                deliver(stored, piece)
-            super().commit_staged(*args)
-
-    overtaken: list[bool] = []
-    with closing(ChangeLogSink(LakeHistory(Overtaken(stored.settings)))) as sink:
+    with closing(ChangeLogSink(LakeHistory(overtaken(stored.opened(), lambda: deliver(stored, piece))))) as sink:
         with pytest.raises(ServiceError, match="another writer came first"):
             write_here(sink, [piece])
         assert write_here(sink, [piece]).rows == 0

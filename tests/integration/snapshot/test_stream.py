@@ -29,9 +29,10 @@ from tailrace_spark.snapshot.progress import State
 from tailrace_spark.snapshot.session import Ring
 from tests.integration.snapshot.following import KEYS, Place, Writes, done, running
 from tests.oracle.comparison import Downstream, Followed
-from tests.oracle.stores import DeltaTables
+from tests.oracle.stores import LakeTables
 from tests.postgres import new_database
 from tests.support.waiting import until
+from tests.unit.spark.sinks.delta.stores import FollowedDelta
 from tests.unit.spark.sinks.files.stores import local
 
 NEVER = 1e9
@@ -44,7 +45,7 @@ def postgres(directory: Path) -> Followed:
 
 
 def delta(directory: Path) -> Followed:
-    return DeltaTables(DeltaSinkSettings(path=str(directory / "delta"), mode="current"))
+    return LakeTables(FollowedDelta(DeltaSinkSettings(path=str(directory / "delta"), mode="current")))
 
 
 @pytest.mark.spine

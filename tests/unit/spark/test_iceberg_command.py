@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tailrace_common.settings import load_settings
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.cli import iceberg as iceberg_command
-from tailrace_spark.cli.check import check_stream
 from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
 from tests.support.shop import PLAIN
 from tests.unit.spark.cassandra import Log
@@ -60,10 +58,3 @@ def test_the_example_writes_and_reads(tmp_path: Path, capsys: pytest.CaptureFixt
     write_by_page("iceberg", tmp_path, path=str(tmp_path / "lake"), region=None, catalog={})
     run_example("iceberg", path=str(tmp_path / "lake"))
     assert capsys.readouterr().out == "1 a\n"
-
-
-def test_a_check_tells_what_cannot_be_reached_before_spark_starts(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    (tmp_path / "t.toml").write_text(f'[sink.x]\ntype = "iceberg"\npath = "{tmp_path}/file/below"\n')
-    checks = {one.name: one for one in check_stream(load_settings(tmp_path / "t.toml", {}))}
-    assert "is no directory that this user may write" in str(checks["sink x"])

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import count
-from pathlib import Path
 from typing import Any, ClassVar, Protocol
 from uuid import UUID
 
@@ -24,14 +23,13 @@ from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId, Summary
 from tailrace_spark.rowstate.partition import Partition
 from tailrace_spark.sinks.protocol import AGAIN, Sink, write_here
-from tailrace_spark.sinks.sql.sink import SqlSink
 from tailrace_spark.source.readings import EVERY, of_readings
 from tests.held import Record, hold
 from tests.properties import examples
 from tests.support.letters import MemoryLetters
 from tests.support.shop import ORDERS, one_change
 from tests.unit.spark.cassandra import Log, source
-from tests.unit.spark.sinks.contract import Database, broken
+from tests.unit.spark.sinks.contract import broken
 from tests.unit.spark.sinks.hostile import FIELDS, LONG_NAMES, NAMES, TYPES, WRITE_TIMES, extremes, row
 from tests.unit.tables import table
 
@@ -164,9 +162,15 @@ def batches(topic: Topic) -> list[list[Piece]]:
 
 
 class ChangeLogContract:
-    """Give `stores` as a fixture: each call makes a new, empty store; and `server`, what it is on, with the version."""
+    """Give `stores` as a fixture: each call makes a new, empty store."""
 
     sink: ClassVar[str]
+    server_name: ClassVar[str]
+    """What it is on, with the version; or else the fixture `server` says that."""
+
+    @pytest.fixture
+    def server(self) -> str:
+        return self.server_name
 
     @pytest.fixture(autouse=True)
     def _held(self, server: str, record_property: Record) -> None:
@@ -475,30 +479,3 @@ class ChangeLogContract:
         for change in changes_of(outside.records(), ORDERS).values():
             found.absorb(change)
         assert found == wanted
-
-    @pytest.mark.slow
-    def test_what_goes_out_replayed_is_what_the_sql_sink_shows(
-        self, stores: Callable[[], Outside], tmp_path: Path
-    ) -> None:
-        outside = stores()
-        all_batches = batches(Topic())
-        for batch in all_batches:
-            deliver(outside, *batch)
-        found = changes_of(once(outside.records()), PLAIN)
-        replayed = Piece(tuple(Delivered(RecordId(*place), change, STREAM) for place, change in found.items()))
-        wanted = [piece for batch in all_batches for piece in batch]
-        assert shown(tmp_path / "found.db", [replayed]) == shown(tmp_path / "wanted.db", wanted)
-
-
-def shown(path: Path, pieces: Iterable[Piece]) -> list[tuple[Any, ...]]:
-    """The rows of `shop.plain` in a database of the SQL sink's."""
-    import sqlalchemy as sa
-
-    url = f"sqlite:///{path}"
-    with closing(SqlSink(url)) as sink:
-        write_here(sink, [Piece(piece.changes) for piece in pieces])
-    engine = sa.create_engine(url)
-    try:
-        return Database(url, engine).select("SELECT * FROM shop_plain")
-    finally:
-        engine.dispose()

@@ -31,9 +31,6 @@ SECTIONS: dict[str, dict[str, object]] = {
 }
 
 
-CURRENT: dict[str, object] = {"mode": "current"}
-
-
 class TestInMemory(LettersContract):
     @pytest.fixture
     def room(self) -> Callable[[str], Room]:

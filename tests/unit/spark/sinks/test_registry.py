@@ -6,13 +6,15 @@ import json
 import subprocess
 import sys
 import tomllib
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from tailrace_common.sections.sink import SinkSettings
 from tailrace_common.settings import Settings, load_settings
 from tailrace_common.settings.sinks import SINK_TYPES
-from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.cli.sinks import sinks
 from tailrace_spark.sinks import sink_type
 from tailrace_spark.sinks.registry import SINKS, open_sink, setting_of
@@ -92,26 +94,32 @@ def test_a_missing_package_is_told_with_what_to_install(monkeypatch: pytest.Monk
     )
 
 
-@pytest.mark.parametrize(
-    ("section", "message"),
-    [
-        ('type = "hudi"', '.toml: sink.x: type must be "sql"'),
-        ("type = 5", '.toml: sink.x: type must be "sql"'),
-        ('type = "sql"\nurll = ""', ".toml: unknown setting sink.x.urll; did you mean sink.x.url?"),
-    ],
-)
-def test_a_half_configured_sink_is_told_by_its_setting(tmp_path: Path, section: str, message: str) -> None:
+@pytest.mark.parametrize("kind", ['"hudi"', "5"])
+def test_an_unknown_type_names_all_there_are(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "t.toml"
-    path.write_text(f"[sink.x]\n{section}\n", encoding="utf-8")
-    with pytest.raises(SettingsError) as raised:
-        load_settings(path, {})
-    assert message in str(raised.value)
-
-
-def test_an_unknown_type_names_all_there_are(tmp_path: Path) -> None:
-    path = tmp_path / "t.toml"
-    path.write_text('[sink.x]\ntype = "hudi"\n', encoding="utf-8")
+    path.write_text(f"[sink.x]\ntype = {kind}\n", encoding="utf-8")
     with pytest.raises(SettingsError) as raised:
         load_settings(path, {})
     assert all(f'"{name}"' in str(raised.value) for name in SINKS)
     assert "`tailrace sinks`" in str(raised.value)
+
+
+def stored_at(kind: str, path: object) -> SinkSettings:
+    return Settings.model_validate({"sink": {"x": {"type": kind, "path": str(path)}}}).sink["x"]
+
+
+@pytest.mark.parametrize("kind", ["files", "delta", "iceberg"])
+def test_a_root_that_cannot_be_written_is_told_at_the_start(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "file").write_text("")
+    sink, words = (
+        open_sink("x", stored_at(kind, tmp_path / "file/below"), "p"),
+        "is no directory that this user may write",
+    )
+    with closing(sink), pytest.raises(ServiceError, match=words):
+        sink.reach()
+
+
+@pytest.mark.parametrize("kind", ["files", "delta"])
+def test_other_places_are_refused(kind: str) -> None:
+    with pytest.raises(SettingsError, match="a directory or begins with s3://"):
+        open_sink("x", stored_at(kind, "gs://bucket/x"), "p")

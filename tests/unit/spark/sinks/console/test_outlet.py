@@ -22,9 +22,7 @@ from tests.unit.spark.sinks.console.printed import Printed
 class TestConsole(ChangeLogContract):
     sink = "console"
 
-    @pytest.fixture
-    def server(self) -> str:
-        return "a pipe"
+    server_name = "a pipe"
 
     @pytest.fixture
     def stores(self) -> Callable[[], Printed]:

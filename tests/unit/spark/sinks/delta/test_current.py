@@ -18,7 +18,6 @@ from tailrace_common.settings import load_settings
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import DroppedColumn
 from tailrace_spark.sinks.arrow.types import FIRST_DAY, LAST_MOMENT
-from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.delta.store import DeltaStore
 from tailrace_spark.sinks.lake.current import LakeCurrent
 from tailrace_spark.sinks.lake.state import StateTable
@@ -26,11 +25,11 @@ from tailrace_spark.sinks.lake.visible_rows import LakeRowRenderer, rows_of
 from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.sinks.registry import open_sink
 from tests.held import package
-from tests.support.shop import PLAIN
+from tests.support.shop import PLAIN, WIDER
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import piece
-from tests.unit.spark.sinks.delta.stores import DeltaCurrentInTasks, FollowedDelta
-from tests.unit.spark.sinks.lake.current_contract import WIDER, LakeCurrentContract, batches, require_select
+from tests.unit.spark.sinks.delta.stores import DeltaCurrentInTasks, FollowedDelta, section
+from tests.unit.spark.sinks.lake.current_contract import LakeCurrentContract, batches, require_select
 from tests.unit.spark.sinks.lake.row_filter_contract import LakeRowFilterContract
 from tests.unit.spark.sinks.merging_contract import WIDE, selected, write
 from tests.unit.tables import table
@@ -38,49 +37,26 @@ from tests.unit.tables import table
 
 def local(root: Path, **more: object) -> FollowedDelta:
     """A directory as a sink of its own has it."""
-    return FollowedDelta(DeltaSinkSettings.model_validate({"path": str(root), "mode": "current", "buckets": 4, **more}))
+    return FollowedDelta(section(root, **{"mode": "current", "buckets": 4, **more}))
 
 
 @pytest.mark.promise("delta.current")
 class TestDeltaCurrent(LakeCurrentContract, LakeRowFilterContract):
     sink = "delta"
-
-    @pytest.fixture
-    def server(self) -> str:
-        return f"{package('deltalake')}, a directory"
-
-    @pytest.fixture
-    def followed(self, tmp_path: Path) -> FollowedDelta:
-        return local(tmp_path)
+    server_name = f"{package('deltalake')}, a directory"
+    kind: type[FollowedDelta] = FollowedDelta
 
     @pytest.fixture
     def another(self, tmp_path: Path) -> Callable[[], FollowedDelta]:
         numbers = count()
-        return lambda: local(tmp_path / str(next(numbers)))
-
-
-def in_tasks(root: Path) -> DeltaCurrentInTasks:
-    return DeltaCurrentInTasks(DeltaSinkSettings(path=str(root), mode="current", buckets=4))
+        return lambda: self.kind(section(tmp_path / str(next(numbers)), mode="current", buckets=4))
 
 
 @pytest.mark.promise("delta.current", "stream.execution")
 @pytest.mark.slow
-@pytest.mark.slow
-class TestDeltaCurrentInTasks(LakeCurrentContract, LakeRowFilterContract):
+class TestDeltaCurrentInTasks(TestDeltaCurrent):
     sink = "delta, in tasks"
-
-    @pytest.fixture
-    def server(self) -> str:
-        return f"{package('deltalake')}, a directory"
-
-    @pytest.fixture
-    def followed(self, tmp_path: Path) -> DeltaCurrentInTasks:
-        return in_tasks(tmp_path)
-
-    @pytest.fixture
-    def another(self, tmp_path: Path) -> Callable[[], DeltaCurrentInTasks]:
-        numbers = count()
-        return lambda: in_tasks(tmp_path / str(next(numbers)))
+    kind = DeltaCurrentInTasks
 
 
 @pytest.mark.promise("delta.current")

@@ -13,7 +13,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from tailrace_common.settings import load_settings
 from tailrace_schemas.avro import decode
 from tailrace_schemas.change import Change
 from tailrace_schemas.change_json import ChangeJson
@@ -25,7 +24,6 @@ from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.delta.store import DeltaStore
 from tailrace_spark.sinks.lake.history import HistoryLimits, LakeHistory
 from tailrace_spark.sinks.protocol import write_here
-from tailrace_spark.sinks.registry import open_sink
 from tests.held import package
 from tests.properties import examples
 from tests.support.every_type import ENCODER, SCHEMAS, row_changes
@@ -40,7 +38,6 @@ from tests.unit.spark.sinks.change_log_contract import (
     delivered_by,
 )
 from tests.unit.spark.sinks.delta.stores import DeltaInTasks, DeltaStored, section
-from tests.unit.spark.sinks.half_configured import require_refused
 from tests.unit.spark.sinks.hostile import FIELDS, row
 from tests.unit.spark.sinks.lake.history_contract import DAY, LakeHistoryContract, two_at_a_time
 from tests.unit.tables import table
@@ -53,30 +50,19 @@ def local(root: Path, *names: str, **more: object) -> DeltaStored:
 
 class TestDeltaHistory(LakeHistoryContract):
     sink = "delta"
-
-    @pytest.fixture
-    def server(self) -> str:
-        return f"{package('deltalake')}, a directory"
+    server_name = f"{package('deltalake')}, a directory"
+    kind: type[DeltaStored] = DeltaStored
 
     @pytest.fixture
     def stores(self, tmp_path: Path) -> Callable[[], DeltaStored]:
         numbers = count()
-        return lambda: local(tmp_path / str(next(numbers)))
+        return lambda: self.kind(section(tmp_path / str(next(numbers))))
 
 
 @pytest.mark.slow
-@pytest.mark.slow
-class TestDeltaHistoryInTasks(LakeHistoryContract):
+class TestDeltaHistoryInTasks(TestDeltaHistory):
     sink = "delta, in tasks"
-
-    @pytest.fixture
-    def server(self) -> str:
-        return f"{package('deltalake')}, a directory"
-
-    @pytest.fixture
-    def stores(self, tmp_path: Path) -> Callable[[], DeltaInTasks]:
-        numbers = count()
-        return lambda: DeltaInTasks(section(tmp_path / str(next(numbers))))
+    kind = DeltaInTasks
 
 
 @pytest.mark.promise("delta.two-writers")
@@ -216,37 +202,6 @@ def test_what_memory_does_not_hold_waits_in_a_file(tmp_path: Path) -> None:
     deliver(stored, *pieces)
     assert changes_of(stored.records(), WIDE).keys() == delivered_by(*pieces).keys()
     assert [record["columns"] for record in stored.records()][:3] == [{"v": "0"}, {"v": "3"}, {"v": "6"}]
-
-
-def test_a_root_that_cannot_be_written_is_told_at_the_start(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    path = tmp_path / "t.toml"
-    path.write_text(f'[sink.x]\ntype = "delta"\npath = "{tmp_path}/file/below"\n', encoding="utf-8")
-    sink = open_sink("x", load_settings(path, {}).sink["x"], "p")
-    with pytest.raises(ServiceError, match="is no directory that this user may write"):
-        sink.reach()
-
-
-@pytest.mark.promise("sinks.half-configured")
-@pytest.mark.parametrize(
-    ("lines", "message"),
-    [
-        ("", 'sink.x.path is not set; give path = "s3://bucket/changes" or the like'),
-        ('path = "/"', "path must name a directory"),
-        ('path = "a"\naccess_key = "hunter2"', "access_key and secret_key are given both or not at all"),
-        ('path = "a"\nmdoe = "history"', "unknown setting sink.x.mdoe; did you mean sink.x.mode?"),
-        ('path = "a"\nmode = "future"', "sink.x.mode"),
-    ],
-)
-def test_half_configured_it_is_refused(tmp_path: Path, lines: str, message: str) -> None:
-    require_refused(tmp_path, "delta", lines, message)
-
-
-def test_other_places_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "t.toml"
-    path.write_text('[sink.x]\ntype = "delta"\npath = "gs://bucket/x"\n', encoding="utf-8")
-    with pytest.raises(SettingsError, match="a directory or begins with s3://"):
-        open_sink("x", load_settings(path, {}).sink["x"], "p")
 
 
 @pytest.mark.promise("sinks.one-table-alone")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
-from itertools import count
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -29,10 +28,10 @@ from tests.unit.spark.sinks.change_log_contract import (
     deliver,
     delivered_by,
 )
-from tests.unit.spark.sinks.contract import piece
 from tests.unit.spark.sinks.delta.stores import DeltaInTasks, DeltaStored, FollowedDelta, section_on_s3
+from tests.unit.spark.sinks.lake.cutting_contract import CuttingContract
 from tests.unit.spark.sinks.lake.history_contract import two_at_a_time
-from tests.unit.spark.sinks.merging_contract import MergingContract, write
+from tests.unit.spark.sinks.merging_contract import MergingContract
 
 pytestmark = pytest.mark.integration
 
@@ -60,36 +59,12 @@ class TestHistoryOnS3(ChangeLogContract):
 
     sink = "delta"
 
-    @pytest.fixture
-    def server(self) -> str:
-        return f"{package('deltalake')}, S3 of {package('moto')}"
+    server_name = f"{package('deltalake')}, S3 of {package('moto')}"
 
     @pytest.fixture(params=[True, False], ids=["request", "answer"])
     def stores(self, request: pytest.FixtureRequest) -> Iterator[Callable[[], Cut]]:
         with ExitStack() as ends:
             yield lambda: Cut(f"s3://{s3.new_bucket()}/a lake", ends, before=request.param)
-
-
-@pytest.mark.promise("delta.once")
-@pytest.mark.long
-@pytest.mark.parametrize("before", [True, False], ids=["request", "answer"])
-def test_what_is_lost_once_is_asked_for_again_and_has_one_effect(before: bool) -> None:
-    """By delta-rs's own retries, or where it cannot tell what became of its commit, by the batch that comes again."""
-    for step in count():
-        path = f"s3://{s3.new_bucket()}/lake"
-        stored, [_, batch, _] = DeltaStored(section_on_s3(path)), batches(Topic())
-        proxy = CuttingProxy(s3.endpoint(), step, before=before, revives=True)
-        through = DeltaStored(section_on_s3(path, endpoint=proxy.endpoint))
-        with proxy, closing(through.open()) as sink:
-            try:
-                write_here(sink, batch)
-            except ServiceError:
-                write_here(sink, batch)
-        assert len(stored.records()) == 9, f"request {step} was lost"
-        assert len(through.letters.all) == 1
-        if proxy.written < step:
-            assert step > 1
-            return
 
 
 @pytest.mark.promise("tasks.attempts")
@@ -108,41 +83,24 @@ def test_tasks_write_to_s3() -> None:
 class TestCurrentOnS3(MergingContract):
     sink = "delta"
 
-    @pytest.fixture
-    def server(self) -> str:
-        return f"{package('deltalake')}, S3 of {package('moto')}"
-
-    @pytest.fixture
-    def followed(self) -> FollowedDelta:
-        return FollowedDelta(section_on_s3(f"s3://{s3.new_bucket()}/a lake", mode="current", buckets="2"))
+    server_name = f"{package('deltalake')}, S3 of {package('moto')}"
 
     @pytest.fixture
     def another(self) -> Callable[[], FollowedDelta]:
         return lambda: FollowedDelta(section_on_s3(f"s3://{s3.new_bucket()}/lake", mode="current", buckets="2"))
 
 
-@pytest.mark.promise("delta.current")
+@pytest.mark.promise("delta.once", "delta.current")
 @pytest.mark.long
-@pytest.mark.parametrize("before", [True, False], ids=["request", "answer"])
-def test_tables_that_follow_lose_nothing_with_any_request(before: bool) -> None:
-    """By delta-rs's own retries, or by the batch that comes again."""
-    for step in count():
-        path, log = f"s3://{s3.new_bucket()}/lake", Log(PLAIN)
-        followed = FollowedDelta(section_on_s3(path, mode="current", buckets="1"))
-        write(followed, *(log.insert((number,), (), 1, v=f"{number}") for number in range(3)))
-        batch = piece([log.update((0,), (), 2, w=5), log.delete((1,), (), 2), log.insert((4,), (), 2, v="new")])
-        proxy = CuttingProxy(s3.endpoint(), step, before=before, revives=True)
-        away = FollowedDelta(section_on_s3(path, mode="current", endpoint=proxy.endpoint))
-        with proxy, closing(away.open()) as sink:
-            try:
-                write_here(sink, [batch])
-            except ServiceError:
-                write_here(sink, [batch])
-        rows = followed.rows(PLAIN, "id", "v", "w")
-        assert rows == [(0, "0", 5), (2, "2", None), (4, "new", None)], f"request {step} was lost"
-        if proxy.written < step:
-            assert step > 1
-            return
+class TestCutRequests(CuttingContract):
+    def new_place(self) -> dict[str, str]:
+        return {"path": f"s3://{s3.new_bucket()}/lake"}
+
+    def histories(self, **settings: str) -> DeltaStored:
+        return DeltaStored(section_on_s3(**settings))
+
+    def followed(self, **settings: str) -> FollowedDelta:
+        return FollowedDelta(section_on_s3(**settings, mode="current", buckets="1"))
 
 
 def test_a_section_opens_a_sink(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -223,10 +223,10 @@ class StoredInTasks(Stored):
         return LogInTasks(FilesSink(self.outlet(dies_after, revives=revives)))
 
 
-def local(root: Path, **more: object) -> Stored:
+def local(root: Path, kind: type[Stored] = Stored, **more: object) -> Stored:
     """A directory as a sink of its own has it."""
     section = FilesSinkSettings.model_validate({"path": str(root), **more})
-    return Stored(section, fs.LocalFileSystem(), str(root), local=True)
+    return kind(section, fs.LocalFileSystem(), str(root), local=True)
 
 
 def is_data(path: PurePath) -> bool:

@@ -12,9 +12,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
-from pyarrow import fs
 
-from tailrace_common.settings import load_settings
 from tailrace_schemas.avro import decode
 from tailrace_schemas.change import Change, Op
 from tailrace_schemas.errors import ServiceError, SettingsError
@@ -24,7 +22,6 @@ from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.files.formats import DEFINITION, FileName, source_of
 from tailrace_spark.sinks.files.outlet import FileLimits
 from tailrace_spark.sinks.files.settings import FilesSinkSettings
-from tailrace_spark.sinks.files.store import FileStore
 from tailrace_spark.sinks.protocol import AGAIN, write_here
 from tailrace_spark.sinks.registry import open_sink
 from tests.held import package
@@ -41,7 +38,6 @@ from tests.unit.spark.sinks.change_log_contract import (
     place_of,
 )
 from tests.unit.spark.sinks.files.stores import Stored, StoredInTasks, local, names
-from tests.unit.spark.sinks.half_configured import require_refused
 from tests.unit.spark.sinks.widest import WIDEST
 from tests.unit.tables import table
 
@@ -51,9 +47,7 @@ DAY = 86_400_000_000
 class TestFiles(ChangeLogContract):
     sink = "files"
 
-    @pytest.fixture
-    def server(self) -> str:
-        return f"{package('pyarrow')}, a directory"
+    server_name = f"{package('pyarrow')}, a directory"
 
     @pytest.fixture(params=[("parquet", True), ("jsonl", True), ("jsonl", False)], ids=["parquet", "gzip", "jsonl"])
     def stores(self, request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Stored]:
@@ -67,15 +61,9 @@ class TestFilesInTasks(TestFiles):
     sink = "files, in tasks"
 
     @pytest.fixture(params=["parquet", "jsonl"])
-    def stores(self, request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], StoredInTasks]:
+    def stores(self, request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Stored]:
         numbers = count()
-
-        def new() -> StoredInTasks:
-            root = tmp_path / str(next(numbers))
-            section = FilesSinkSettings.model_validate({"path": str(root), "format": request.param})
-            return StoredInTasks(section, fs.LocalFileSystem(), str(root), local=True)
-
-        return new
+        return lambda: local(tmp_path / str(next(numbers)), StoredInTasks, format=request.param)
 
 
 def test_files_say_table_day_and_place(tmp_path: Path) -> None:
@@ -126,7 +114,8 @@ def test_cut_off_at_any_step_a_batch_is_there_once_when_it_has_come_again(
 ) -> None:
     """By the driver or by `tasks`, cut otherwise; meanwhile nothing is there twice, and what was before it stays."""
     for step in count():
-        stores = [stored_in(tmp_path / str(step), in_tasks=in_tasks) for in_tasks in tasks]
+        kinds = [StoredInTasks if in_tasks else Stored for in_tasks in tasks]
+        stores = [local(tmp_path / str(step), kind) for kind in kinds]
         topic, log = Topic(), Log(PLAIN)
         before = topic.piece(*(log.insert((number,), (), 5, v="x") for number in range(3)))
         batch = [
@@ -156,11 +145,6 @@ def require_once(stored: Stored, most: Collection[object], least: Collection[obj
     places = [place_of(record) for record in stored.records()]
     assert len(places) == len(set(places))
     assert set(least) <= set(places) <= set(most)
-
-
-def stored_in(root: Path, *, in_tasks: bool) -> Stored:
-    kind = StoredInTasks if in_tasks else Stored
-    return kind(FilesSinkSettings(path=str(root)), fs.LocalFileSystem(), str(root), local=True)
 
 
 @pytest.mark.slow
@@ -296,11 +280,6 @@ def test_what_a_later_version_wrote_is_refused(tmp_path: Path) -> None:
     assert len(stored.letters.all) == 0
 
 
-def test_other_places_are_refused() -> None:
-    with pytest.raises(SettingsError, match="a directory or begins with s3://"):
-        FileStore.of(FilesSinkSettings(path="gs://bucket/x"))
-
-
 LARGEST: list[tuple[str, object, str]] = [
     *WIDEST,
     ("timestamp", -(2**63), "timestamp[ms, tz=UTC]"),
@@ -375,29 +354,6 @@ def test_parquet_has_the_sources_types(tmp_path: Path) -> None:
     assert row["columns"]["y"].isoformat() == "1970-01-01T00:00:01.500000+00:00"
     assert (row["op"], row["written"], row["key"], row["offset"]) == ("insert", DAY, {"id": 1}, 0)
     assert table_from_json(json.loads(found.schema.metadata[DEFINITION])) == WIDE
-
-
-def test_a_root_that_cannot_be_written_is_told_at_the_start(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    path = tmp_path / "t.toml"
-    path.write_text(f'[sink.x]\ntype = "files"\npath = "{tmp_path}/file/below"\n', encoding="utf-8")
-    sink = open_sink("x", load_settings(path, {}).sink["x"], "p")
-    with pytest.raises(ServiceError, match="is no directory that this user may write"):
-        sink.reach()
-
-
-@pytest.mark.promise("sinks.half-configured")
-@pytest.mark.parametrize(
-    ("lines", "message"),
-    [
-        ("", 'sink.x.path is not set; give path = "s3://bucket/changes" or the like'),
-        ('path = "/"', "path must name a directory"),
-        ('path = "a"\naccess_key = "hunter2"', "access_key and secret_key are given both or not at all"),
-        ('path = "a"\nformt = "jsonl"', "unknown setting sink.x.formt; did you mean sink.x.format?"),
-    ],
-)
-def test_half_configured_it_is_refused(tmp_path: Path, lines: str, message: str) -> None:
-    require_refused(tmp_path, "files", lines, message)
 
 
 @pytest.mark.promise("stream.restored-sink")

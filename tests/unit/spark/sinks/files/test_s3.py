@@ -36,25 +36,21 @@ def keys() -> dict[str, str]:
     }  # fmt: skip
 
 
-def in_a_bucket() -> Stored:
-    """A new bucket as a sink of its own has it."""
-    path = f"{s3.new_bucket()}/changes"
+def stored_at(path: str) -> Stored:
+    """A path as a sink of its own has it."""
     section = FilesSinkSettings.model_validate({"path": f"s3://{path}", **keys()})
     return Stored(section, s3.filesystem(), path, local=False)
-
-
-@pytest.fixture
-def stores() -> Callable[[], Stored]:
-    return in_a_bucket
 
 
 @pytest.mark.long
 class TestFilesOnS3(ChangeLogContract):
     sink = "files"
 
+    server_name = f"{package('pyarrow')}, S3 of {package('moto')}"
+
     @pytest.fixture
-    def server(self) -> str:
-        return f"{package('pyarrow')}, S3 of {package('moto')}"
+    def stores(self) -> Callable[[], Stored]:
+        return lambda: stored_at(f"{s3.new_bucket()}/changes")
 
 
 def test_a_section_opens_a_sink_and_its_reader(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -71,8 +67,7 @@ def test_a_section_opens_a_sink_and_its_reader(tmp_path: Path, caplog: pytest.Lo
     sink.reach()
     write_here(sink, [Topic().piece(Log(PLAIN).insert((1,), (), 1, v="x"))])
     sink.close()
-    written = FilesSinkSettings.model_validate({"path": f"s3://{bucket}/a b", **keys()})
-    [record] = Stored(written, s3.filesystem(), f"{bucket}/a b", local=False).records()
+    [record] = stored_at(f"{bucket}/a b").records()
     assert record["columns"] == {"v": "x"}
     said = json.dumps([caplog.text, repr(settings), settings.sink["x"].location])
     assert s3.SECRET_KEY not in said

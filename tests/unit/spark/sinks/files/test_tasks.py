@@ -6,29 +6,26 @@ import shutil
 from pathlib import Path
 
 import pytest
-from pyarrow import fs
 
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.batch.delivery import CommitMessage, MicroBatch, Piece, Summary
 from tailrace_spark.sinks.files.outlet import FilesWriter
-from tailrace_spark.sinks.files.settings import FilesSinkSettings
 from tailrace_spark.sinks.files.sink import FilesSink
 from tailrace_spark.sinks.protocol import HereOnlyError, write_here
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, Topic, changes_of, deliver, delivered_by
-from tests.unit.spark.sinks.files.stores import StoredInTasks
+from tests.unit.spark.sinks.files.stores import Stored, StoredInTasks, local
 from tests.unit.spark.sinks.in_tasks import FENCING, STREAM, attempt, interrupted, planned_by, shares_of
 
 LOG = Log(PLAIN)
 
 
 @pytest.fixture
-def stored(tmp_path: Path) -> StoredInTasks:
-    settings = FilesSinkSettings(path=str(tmp_path / "lake"))
-    return StoredInTasks(settings, fs.LocalFileSystem(), str(tmp_path / "lake"), local=True)
+def stored(tmp_path: Path) -> Stored:
+    return local(tmp_path / "lake", StoredInTasks)
 
 
-def sink_of(stored: StoredInTasks) -> FilesSink:
+def sink_of(stored: Stored) -> FilesSink:
     """That of a driver of its own."""
     return FilesSink(stored.outlet())
 
@@ -54,7 +51,7 @@ def rows(*numbers: int, topic: Topic) -> Piece:
 
 
 @pytest.mark.promise("tasks.attempts")
-def test_two_attempts_at_a_partition_come_out_as_one(stored: StoredInTasks) -> None:
+def test_two_attempts_at_a_partition_come_out_as_one(stored: Stored) -> None:
     """A repeated task beside the one that Spark has given up, in the middle of its pieces; the batch is redelivered."""
     sink, topic = sink_of(stored), Topic()
     first, second = rows(0, 3, 6, topic=topic), rows(9, 12, topic=topic)
@@ -73,7 +70,7 @@ def test_two_attempts_at_a_partition_come_out_as_one(stored: StoredInTasks) -> N
 
 @pytest.mark.promise("tasks.attempts")
 @pytest.mark.parametrize("by", ["another driver", "a later plan", "the driver itself"])
-def test_a_late_task_places_and_removes_nothing(stored: StoredInTasks, by: str) -> None:
+def test_a_late_task_places_and_removes_nothing(stored: Stored, by: str) -> None:
     """It began before the batch came again, with more behind it."""
     sink, topic = sink_of(stored), Topic()
     first, second, more = (rows(0, 3, topic=topic) for _ in range(3))
@@ -92,7 +89,7 @@ def test_a_late_task_places_and_removes_nothing(stored: StoredInTasks, by: str) 
     assert len(stored.data()) == 1
 
 
-def test_a_directory_that_executors_do_not_share_is_the_drivers(stored: StoredInTasks, tmp_path: Path) -> None:
+def test_a_directory_that_executors_do_not_share_is_the_drivers(stored: Stored, tmp_path: Path) -> None:
     sink, topic = sink_of(stored), Topic()
     piece = rows(1, topic=topic)
     task = planned(sink, piece)

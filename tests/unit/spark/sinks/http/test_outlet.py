@@ -10,6 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,6 @@ from tailrace_spark.sinks.registry import open_sink
 from tests.support.letters import MemoryLetters
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.sinks.change_log_contract import PLAIN, ChangeLogContract, Topic, require_order
-from tests.unit.spark.sinks.half_configured import require_refused
 from tests.unit.spark.sinks.http.endpoint import TAKEN, Answer, Request
 from tests.unit.spark.sinks.http.posted import PROMPT, Posted
 from tests.unit.spark.sinks.in_tasks import LogInTasks
@@ -44,27 +44,22 @@ _openings = count()
 
 
 @pytest.fixture
-def posted() -> Iterator[Callable[..., Posted]]:
-    """Makes endpoints, and ends them."""
-    yield from _making(Posted)
-
-
-@pytest.fixture
-def posted_by_tasks() -> Iterator[Callable[..., Posted]]:
-    """As `posted`; tasks post there."""
-    yield from _making(PostedByTasks)
-
-
-def _making(kind: type[Posted]) -> Iterator[Callable[..., Posted]]:
+def making() -> Iterator[Callable[..., Posted]]:
+    """Makes endpoints of a kind, and ends them."""
     made: list[Posted] = []
 
-    def new(**settings: object) -> Posted:
+    def new(kind: type[Posted], **settings: object) -> Posted:
         made.append(kind(**settings))
         return made[-1]
 
     yield new
     for one in made:
         one.endpoint.close()
+
+
+@pytest.fixture
+def posted(making: Callable[..., Posted]) -> Callable[..., Posted]:
+    return partial(making, Posted)
 
 
 @dataclass(frozen=True)
@@ -85,29 +80,19 @@ class PostedByTasks(Posted):
         return LogInTasks(ChangeLogSink(outlet, shares=OpenedShares(opener)))
 
 
-@pytest.mark.slow
-class TestHttpByTasks(ChangeLogContract):
-    sink = "http"
-
-    @pytest.fixture
-    def server(self) -> str:
-        return f"http.server of Python {platform.python_version()}"
-
-    @pytest.fixture
-    def stores(self, posted_by_tasks: Callable[..., Posted]) -> Callable[[], Posted]:
-        return posted_by_tasks
-
-
 class TestHttp(ChangeLogContract):
     sink = "http"
+    server_name = f"http.server of Python {platform.python_version()}"
+    kind: type[Posted] = Posted
 
     @pytest.fixture
-    def server(self) -> str:
-        return f"http.server of Python {platform.python_version()}"
+    def stores(self, making: Callable[..., Posted]) -> Callable[[], Posted]:
+        return partial(making, self.kind)
 
-    @pytest.fixture
-    def stores(self, posted: Callable[..., Posted]) -> Callable[[], Posted]:
-        return posted
+
+@pytest.mark.slow
+class TestHttpByTasks(TestHttp):
+    kind = PostedByTasks
 
 
 def changes(number: int, keys: int = 3) -> list[Any]:
@@ -382,31 +367,6 @@ def test_a_section_opens_a_sink(tmp_path: Path, posted: Callable[..., Posted], m
     assert len(letters.all) == 1
     assert settings.sink["x"].location == origin(one.endpoint.url)
     assert "hunter2" not in repr(settings.sink["x"])
-
-
-def test_an_endpoint_that_is_not_there_is_told_at_the_start() -> None:
-    settings = HttpSinkSettings(url="http://127.0.0.1:1/x")
-    with (
-        closing(HttpSender("x", settings)) as sender,
-        pytest.raises(ServiceError, match=r"127\.0\.0\.1:1 \(connection refused\)"),
-    ):
-        sender.reach(settings.url)
-
-
-@pytest.mark.promise("sinks.half-configured")
-@pytest.mark.parametrize(
-    ("lines", "message"),
-    [
-        ("", 'sink.x.url is not set; give url = "https://example.org/changes" or the like'),
-        ('url = "example.org"', "sink.x.url must begin with http:// or https:// and a host"),
-        ('url = "https://u:hunter2@h/"', "sink.x.url must be without user and password"),
-        ('url = "https://h"\nnext_signing_key = "hunter2"', "next_signing_key needs signing_key"),
-        ('url = "https://h"\nhold_on = [500]', "sink.x.hold_on"),
-        ('url = "https://h"\nlane = 5', "unknown setting sink.x.lane; did you mean sink.x.lanes?"),
-    ],
-)
-def test_half_configured_it_is_refused(tmp_path: Path, lines: str, message: str) -> None:
-    require_refused(tmp_path, "http", lines, message)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from contextlib import closing
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -17,28 +16,33 @@ from tailrace_spark.sinks.iceberg.store import IcebergStore
 from tailrace_spark.sinks.lake.current import LakeCurrent
 from tailrace_spark.sinks.protocol import write_here
 from tests.held import package
-from tests.support.shop import PLAIN
+from tests.support.shop import PLAIN, WIDER
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import piece
 from tests.unit.spark.sinks.iceberg.stores import FollowedIceberg, IcebergCurrentInTasks
-from tests.unit.spark.sinks.lake.current_contract import WIDER, LakeCurrentContract
+from tests.unit.spark.sinks.lake.current_contract import LakeCurrentContract
 from tests.unit.spark.sinks.lake.row_filter_contract import LakeRowFilterContract
+from tests.unit.spark.sinks.lake.stores import overtaken
 from tests.unit.spark.sinks.merging_contract import selected, write
 from tests.unit.tables import table
 
 Stores = Callable[..., FollowedIceberg]
 
 
-@pytest.fixture
-def another(tmp_path: Path) -> Stores:
+def made_in(root: Path, kind: type[FollowedIceberg] = FollowedIceberg) -> Stores:
     """Makes stores: directories as sinks of their own have them."""
     numbers = count()
 
     def new(**more: object) -> FollowedIceberg:
-        path = {"path": str(tmp_path / str(next(numbers))), "mode": "current", "buckets": 2}
-        return FollowedIceberg(IcebergSinkSettings.model_validate({**path, **more}))
+        path = {"path": str(root / str(next(numbers))), "mode": "current", "buckets": 2}
+        return kind(IcebergSinkSettings.model_validate({**path, **more}))
 
     return new
+
+
+@pytest.fixture
+def another(tmp_path: Path) -> Stores:
+    return made_in(tmp_path)
 
 
 @pytest.mark.promise("iceberg.current")
@@ -46,39 +50,17 @@ def another(tmp_path: Path) -> Stores:
 @pytest.mark.timeout(1800)
 class TestIcebergCurrent(LakeCurrentContract, LakeRowFilterContract):
     sink = "iceberg"
-
-    @pytest.fixture
-    def server(self) -> str:
-        return f"{package('pyiceberg')}, a directory"
-
-    @pytest.fixture
-    def followed(self, another: Stores) -> FollowedIceberg:
-        return another()
+    server_name = f"{package('pyiceberg')}, a directory"
 
 
 @pytest.mark.promise("iceberg.current", "stream.execution")
 @pytest.mark.long
-@pytest.mark.timeout(1800)
-class TestIcebergCurrentInTasks(LakeCurrentContract, LakeRowFilterContract):
+class TestIcebergCurrentInTasks(TestIcebergCurrent):
     sink = "iceberg, in tasks"
 
     @pytest.fixture
-    def server(self) -> str:
-        return f"{package('pyiceberg')}, a directory"
-
-    @pytest.fixture
-    def another(self, tmp_path: Path) -> Callable[[], IcebergCurrentInTasks]:
-        numbers = count()
-
-        def new() -> IcebergCurrentInTasks:
-            path = str(tmp_path / str(next(numbers)))
-            return IcebergCurrentInTasks(IcebergSinkSettings(path=path, mode="current", buckets=2))
-
-        return new
-
-    @pytest.fixture
-    def followed(self, another: Callable[[], IcebergCurrentInTasks]) -> IcebergCurrentInTasks:
-        return another()
+    def another(self, tmp_path: Path) -> Stores:
+        return made_in(tmp_path, IcebergCurrentInTasks)
 
 
 @pytest.mark.promise("iceberg.current")
@@ -117,15 +99,8 @@ def test_of_two_that_make_a_table_anew_one_fails(another: Stores) -> None:
     write(followed, log.insert((1,), (), 1, v="a", w=1))
     gone = table({"id": "int"}, regular={"w": "int"}, dropped={"v": ("text", 20)}, keyspace="shop", name="plain")
 
-    class Overtaken(IcebergStore):
-        def rewrite(self, *args: Any) -> None:
-            if not overtaken:
-                overtaken.append(True)
-                write(followed, log.update((1,), (), 40, w=7))
-            super().rewrite(*args)
-
-    overtaken: list[bool] = []
-    sink = LakeCurrent(Overtaken(followed.settings), 2, clock=lambda: 0)
+    store = overtaken(followed.opened(), lambda: write(followed, log.update((1,), (), 40, w=7)), "rewrite")
+    sink = LakeCurrent(store, 2, clock=lambda: 0)
     mine = [piece([Log(gone).update((1,), (), 30, w=3)])]
     with pytest.raises(ServiceError, match="another writer came first"):
         write_here(sink, mine)

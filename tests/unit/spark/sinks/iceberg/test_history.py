@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pyarrow as pa
 import pytest
@@ -19,7 +19,6 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.iceberg.maintenance import Maintenance
 from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
-from tailrace_spark.sinks.iceberg.store import IcebergStore
 from tailrace_spark.sinks.lake.history import LakeHistory
 from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.sinks.registry import open_sink
@@ -34,23 +33,22 @@ from tests.unit.spark.sinks.change_log_contract import (
     deliver,
     delivered_by,
 )
-from tests.unit.spark.sinks.half_configured import require_refused
 from tests.unit.spark.sinks.iceberg.stores import NARROW, IcebergHistory, IcebergInTasks
 from tests.unit.spark.sinks.lake.history_contract import LakeHistoryContract, two_at_a_time
+from tests.unit.spark.sinks.lake.stores import overtaken
 
 Stores = Callable[..., IcebergHistory]
 
 
-@pytest.fixture
-def local(tmp_path: Path) -> Stores:
+def made_in(root: Path, kind: type[IcebergHistory] = IcebergHistory) -> Stores:
     """Makes stores: directories as sinks of their own have them."""
     numbers = count()
+    return lambda **more: kind(IcebergSinkSettings.model_validate({"path": str(root / str(next(numbers))), **more}))
 
-    def new(**more: object) -> IcebergHistory:
-        path = {"path": str(tmp_path / str(next(numbers)))}
-        return IcebergHistory(IcebergSinkSettings.model_validate({**path, **more}))
 
-    return new
+@pytest.fixture
+def local(tmp_path: Path) -> Stores:
+    return made_in(tmp_path)
 
 
 @pytest.mark.promise("iceberg.once")
@@ -58,32 +56,20 @@ def local(tmp_path: Path) -> Stores:
 @pytest.mark.timeout(1800)
 class TestIcebergHistory(LakeHistoryContract):
     sink = "iceberg"
+    server_name = f"{package('pyiceberg')}, a directory"
+    kind: type[IcebergHistory] = IcebergHistory
     narrow: ClassVar = NARROW
 
     @pytest.fixture
-    def server(self) -> str:
-        return f"{package('pyiceberg')}, a directory"
-
-    @pytest.fixture
-    def stores(self, local: Stores) -> Stores:
-        return local
+    def stores(self, tmp_path: Path) -> Stores:
+        return made_in(tmp_path, self.kind)
 
 
 @pytest.mark.promise("iceberg.once")
 @pytest.mark.long
-@pytest.mark.timeout(1800)
-class TestIcebergHistoryInTasks(LakeHistoryContract):
+class TestIcebergHistoryInTasks(TestIcebergHistory):
     sink = "iceberg, in tasks"
-    narrow: ClassVar = NARROW
-
-    @pytest.fixture
-    def server(self) -> str:
-        return f"{package('pyiceberg')}, a directory"
-
-    @pytest.fixture
-    def stores(self, tmp_path: Path) -> Callable[[], IcebergInTasks]:
-        numbers = count()
-        return lambda: IcebergInTasks(IcebergSinkSettings(path=str(tmp_path / str(next(numbers)))))
+    kind = IcebergInTasks
 
 
 @pytest.mark.slow
@@ -118,15 +104,7 @@ def test_a_refused_commit_is_not_made_again_over_another_writer_s(local: Stores)
         transaction.remove_properties("commit.retry.num-retries")
     piece = topic.piece(log.insert((1,), (), 2, v="y"))
 
-    class Overtaken(IcebergStore):
-        def commit_staged(self, *args: Any) -> None:
-            if not overtaken:
-                overtaken.append(True)
-                deliver(stored, piece)
-            super().commit_staged(*args)
-
-    overtaken: list[bool] = []
-    with closing(ChangeLogSink(LakeHistory(Overtaken(stored.settings)))) as sink:
+    with closing(ChangeLogSink(LakeHistory(overtaken(stored.opened(), lambda: deliver(stored, piece))))) as sink:
         with pytest.raises(ServiceError, match="another writer came first"):
             write_here(sink, [piece])
         assert write_here(sink, [piece]).rows == 0
@@ -142,18 +120,13 @@ def test_a_compaction_in_between_is_not_undone(local: Stores) -> None:
         deliver(stored, topic.piece(log.insert((number,), (), 1, v="x")))
     piece = topic.piece(log.insert((2,), (), 2, v="y"))
 
-    class Overtaken(IcebergStore):
-        def commit_staged(self, *args: Any) -> None:
-            if not overtaken:
-                overtaken.append(stored.maintenance.compact("shop.plain"))
-            super().commit_staged(*args)
-
-    overtaken: list[object] = []
-    with closing(ChangeLogSink(LakeHistory(Overtaken(stored.settings)))) as sink:
+    compacted: list[object] = []
+    store = overtaken(stored.opened(), lambda: compacted.append(stored.maintenance.compact("shop.plain")))
+    with closing(ChangeLogSink(LakeHistory(store))) as sink:
         with pytest.raises(ServiceError, match="another writer came first"):
             write_here(sink, [piece])
         assert write_here(sink, [piece]).rows == 1
-    assert overtaken == [{"removed": 2, "added": 1}]
+    assert compacted == [{"removed": 2, "added": 1}]
     assert len(stored.records()) == 3
     assert stored.maintenance.describe("shop.plain")["files"] == 2
 
@@ -222,31 +195,6 @@ def test_any_pyiceberg_opens_the_directory_s_catalog(local: Stores) -> None:
     uri = f"sqlite:///{stored.settings.path}/catalog.db"
     rows = load_catalog("tailrace", type="sql", uri=uri).load_table("shop.plain").scan().to_arrow()
     assert rows["columns"].to_pylist() == [{"v": "a", "w": None}]
-
-
-@pytest.mark.promise("sinks.half-configured")
-@pytest.mark.parametrize(
-    ("lines", "message"),
-    [
-        ("", 'sink.x.path is not set; give path = "/var/lib/tailrace/lake" or the like'),
-        ('path = "s3://b/x"', "catalog is not set: on S3 one has to tell which commit came first"),
-        ('path = "gs://b/x"', "path is a directory or begins with s3://, unlike gs://b/x"),
-        ('path = "a"\ncatalog = {uri = "x"}', "catalog needs one of type and py-catalog-impl"),
-        ('path = "a"\ncatalog = {type = "hadoop"}', "leave [catalog] out for a catalog in SQLite beside the tables"),
-        ('path = "a"\ncatalog = {type = "jdbc", uri = "jdbc:x"}', 'the same catalog is type = "sql"'),
-        ('path = "a"\ncatalog = {type = "sql", jdbc.user = "x"}', "belongs to Iceberg's JDBC catalog"),
-        ('path = "a"\ncatalog = {catalog-impl = "org.x"}', "names a class of Java"),
-        ('path = "a"\ncatalog = {type = "nessie"}', "must be one of sql, rest, hive, glue"),
-        ('path = "a"\ncatalog = {type = "rest", credentials = "x"}', 'did you mean "credential"?'),
-        ('path = "a"\ncatalog = {type = "sql", warehouse = "x"}', "catalog.warehouse is not yours to set"),
-        ('path = "a"\ncatalog = {type = "sql", py-io-impl = "x"}', "py-io-impl is not yours to set"),
-        ('path = "a"\nnamespace = "a..b"', "namespace must be names with dots between them"),
-        ('path = "a"\naccess_key = "hunter2"', "access_key and secret_key are given both or not at all"),
-        ('path = "a"\nmode = "future"', "sink.x.mode"),
-    ],
-)
-def test_half_configured_it_is_refused(tmp_path: Path, lines: str, message: str) -> None:
-    require_refused(tmp_path, "iceberg", lines, message)
 
 
 def test_a_catalog_that_does_not_answer_is_told_in_one_line_without_credentials(tmp_path: Path) -> None:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import replace
-from typing import Any, Protocol, cast
 
 import pytest
 
 from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.lake.current import LakeCurrent
-from tailrace_spark.sinks.lake.store import LakeStore
 from tailrace_spark.sinks.protocol import write_here
-from tests.support.shop import PLAIN
+from tests.support.shop import PLAIN, WIDER
 from tests.unit.spark.cassandra import Log
-from tests.unit.spark.sinks.change_log_contract import Outside, Topic, deliver
+from tests.unit.spark.sinks.change_log_contract import Topic, deliver
 from tests.unit.spark.sinks.contract import piece
 from tests.unit.spark.sinks.hostile import FIELDS, NAMES, row
+from tests.unit.spark.sinks.lake.stores import FollowedLake, overtaken
 from tests.unit.spark.sinks.merging_contract import (
     WIDE,
     Followed,
@@ -29,40 +27,6 @@ from tests.unit.spark.sinks.merging_contract import (
 )
 from tests.unit.tables import table
 
-WIDER = replace(PLAIN, regular=table({"id": "int"}, regular={"v": "text", "w": "int", "x": "text"}).regular)
-
-
-class FollowedLake(Followed, Protocol):
-    """A lake's tables that follow, and what their readers see."""
-
-    def opened(self, dies_after: int | None = None, *, revives: bool = False) -> LakeStore:
-        """The store of another process, which writes; it fails after so many steps, or once."""
-
-    def compact(self) -> None:
-        """Put small files of all tables together, and forget what was."""
-
-    def everything(self) -> object:
-        """By name the version and all rows."""
-
-    def histories(self) -> Outside:
-        """Histories below the same root."""
-
-
-class Overtaken:
-    """A store before whose first commit something else is done."""
-
-    def __init__(self, store: LakeStore, then: Callable[[], object]) -> None:
-        self._store = store
-        self._then = [then]
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
-
-    def commit_staged(self, *args: Any) -> None:
-        if self._then:
-            self._then.pop()()
-        self._store.commit_staged(*args)
-
 
 def batches() -> list[list[Change]]:
     """Rows made, changed, moved by statics and deleted, a column added, in two tables."""
@@ -72,8 +36,9 @@ def batches() -> list[list[Change]]:
         + [wide.insert((1,), (number,), 1, v="w") for number in range(3)],
         [plain.update((number,), (), 2, w=number) for number in range(0, 9, 2)]
         + [plain.delete((1,), (), 3), wide.static((1,), 2, s="S"), wide.delete((1,), (0,), 3)]
-        + [log.update((5,), (), 4, x="more")],
-        [plain.delete((number,), (), 9) for number in range(3)] + [wide.delete_range((1,), (1,), (2,), 9)],
+        + [wide.insert((2,), (1,), 1, v="w"), wide.delete_range((1,), (2,), (2,), 4), log.update((5,), (), 4, x="x")],
+        [plain.delete((number,), (), 9) for number in range(3)]
+        + [wide.delete_partition((1,), 9), wide.static((2,), 9, s="T"), wide.insert((1,), (2,), 10, v="again")],
     ]
 
 
@@ -87,18 +52,6 @@ def require_select(followed: Followed, changes: Sequence[Change], why: str = "")
 
 class LakeCurrentContract(MergingContract, StoppedWriterContract):
     """As for merging sinks; `another` makes FollowedLakes."""
-
-    @pytest.mark.slow
-    def test_tables_follow_the_source(self, another: Callable[[], FollowedLake]) -> None:
-        """Batches that come again change nothing; columns come, rows go."""
-        followed, done = another(), list[Change]()
-        for batch in batches():
-            write(followed, *batch)
-            done += batch
-            require_select(followed, done)
-        before = followed.everything()
-        assert write(followed, *batch).rows == 0
-        assert followed.everything() == before
 
     @pytest.mark.slow
     def test_a_step_that_fails_once_is_made_good_by_the_same_sink(self, another: Callable[[], FollowedLake]) -> None:
@@ -120,8 +73,8 @@ class LakeCurrentContract(MergingContract, StoppedWriterContract):
         """Neither's changes are lost: each knows only by its commit that the other was there."""
         followed, log = another(), Log(PLAIN)
         write(followed, log.insert((1,), (), 1, v="a"))
-        store = Overtaken(followed.opened(), lambda: write(followed, log.update((1,), (), 3, v="other")))
-        sink = LakeCurrent(cast("LakeStore", store), 2, clock=lambda: 0)
+        store = overtaken(followed.opened(), lambda: write(followed, log.update((1,), (), 3, v="other")))
+        sink = LakeCurrent(store, 2, clock=lambda: 0)
         mine = [piece([log.update((1,), (), 2, w=5)])]
         with pytest.raises(ServiceError, match="another writer came first"):
             write_here(sink, mine)

@@ -6,27 +6,28 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from itertools import count
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar
 from uuid import UUID
 
 import pytest
 
 from tailrace_schemas.cql.types import UserTypeDefinition, parse_type
 from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.sinks.arrow.types import FIRST_DAY, FIRST_MOMENT, LAST_DAY, LAST_MOMENT
-from tailrace_spark.sinks.protocol import Sink, write_here
+from tailrace_spark.sinks.protocol import write_here
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import (
     PLAIN,
     WIDE,
     ChangeLogContract,
-    Outside,
     Topic,
     changes_of,
     deliver,
     delivered_by,
 )
+from tests.unit.spark.sinks.lake.stores import Histories
 from tests.unit.spark.sinks.widest import WIDEST
 from tests.unit.tables import table
 
@@ -45,25 +46,12 @@ LARGEST: list[tuple[str, object, str]] = [
 ]
 
 
-class History(Outside, Protocol):
-    """A lake's histories, and what their readers see."""
-
-    def open(self, dies_after: int | None = None, *, revives: bool = False) -> Sink:
-        """As Outside has it; with `revives` one step fails alone."""
-
-    def rows(self, name: str) -> Any:
-        """A pyarrow Table of all rows of a table, in the order of their places."""
-
-    def days(self, name: str) -> set[str]:
-        """A table's partitions."""
-
-
-def two_at_a_time(stored: History) -> None:
+def two_at_a_time(stored: Histories, of: Table = PLAIN) -> None:
     """Two processes have the same batch: whoever commits second fails; once more, and there is nothing left to do.
 
     First where the table is not there yet, then where it is.
     """
-    topic, log = Topic(), Log(PLAIN)
+    topic, log = Topic(), Log(of)
     for number in range(2):
         piece = topic.piece(log.insert((0,), (), number, v="x"))
 
@@ -75,7 +63,7 @@ def two_at_a_time(stored: History) -> None:
             with pytest.raises(ServiceError, match=r"another writer|already exists"):
                 write_here(sink, overtaken())
             assert write_here(sink, [piece]).rows == 0
-    assert [record["offset"] for record in stored.records()] == [0, 1]
+    assert stored.rows(str(of))["offset"].to_pylist() == [0, 1]
 
 
 class LakeHistoryContract(ChangeLogContract):
@@ -85,7 +73,7 @@ class LakeHistoryContract(ChangeLogContract):
 
     @pytest.mark.slow
     @pytest.mark.promise("delta.once")
-    def test_a_step_that_fails_once_leaves_one_copy(self, stores: Callable[[], History]) -> None:
+    def test_a_step_that_fails_once_leaves_one_copy(self, stores: Callable[[], Histories]) -> None:
         """Also where a commit was made and the sink was told that it was not."""
         for step in count():
             stored, topic, log = stores(), Topic(), Log(PLAIN)
@@ -103,7 +91,7 @@ class LakeHistoryContract(ChangeLogContract):
                 assert step >= 2  # before and behind the commit of a table
                 return
 
-    def test_days_are_partitions(self, stores: Callable[[], History]) -> None:
+    def test_days_are_partitions(self, stores: Callable[[], Histories]) -> None:
         """Those of the write times, UTC."""
         stored, topic, log = stores(), Topic(), Log(PLAIN)
         times = [0, DAY - 1, DAY, -1, 2**63 - 1, -(2**63)]
@@ -115,7 +103,9 @@ class LakeHistoryContract(ChangeLogContract):
         assert stored.days("shop.plain") == set(days.values())
 
     @pytest.mark.promise("delta.values")
-    def test_columns_that_come_later_are_null_before_and_dropped_ones_stay(self, stores: Callable[[], History]) -> None:
+    def test_columns_that_come_later_are_null_before_and_dropped_ones_stay(
+        self, stores: Callable[[], Histories]
+    ) -> None:
         stored, topic = stores(), Topic()
         other = table({"id": "int"}, regular={"a": "int", "w": "int"}, keyspace="shop", name="plain")
         deliver(stored, topic.piece(Log(PLAIN).insert((1,), (), 1, v="old")))
@@ -126,7 +116,7 @@ class LakeHistoryContract(ChangeLogContract):
             ["old", None, None, None], ["new", None, 1.5, None], [None, 8, None, 7],
         ]  # fmt: skip
 
-    def test_fields_that_a_user_type_gets_are_added(self, stores: Callable[[], History]) -> None:
+    def test_fields_that_a_user_type_gets_are_added(self, stores: Callable[[], Histories]) -> None:
         stored, topic = stores(), Topic()
         of = []
         for fields in (("street",), ("street", "zip")):
@@ -140,7 +130,7 @@ class LakeHistoryContract(ChangeLogContract):
         ]  # fmt: skip
 
     @pytest.mark.promise("lake.names")
-    def test_names_that_differ_by_case_stay_what_they_are(self, stores: Callable[[], History]) -> None:
+    def test_names_that_differ_by_case_stay_what_they_are(self, stores: Callable[[], Histories]) -> None:
         """Whichever comes first has its own name, of columns, keys and fields; nothing later changes that."""
         stored, topic = stores(), Topic()
         of = [
@@ -170,7 +160,9 @@ class LakeHistoryContract(ChangeLogContract):
 
     @pytest.mark.promise("delta.values")
     @pytest.mark.parametrize("whole", [True, False], ids=["in one batch", "in several"])
-    def test_a_column_of_another_type_has_a_table_of_its_own(self, stores: Callable[[], History], whole: bool) -> None:
+    def test_a_column_of_another_type_has_a_table_of_its_own(
+        self, stores: Callable[[], Histories], whole: bool
+    ) -> None:
         """As of a table that was dropped and made again; also when it comes again."""
         other = table({"id": "int"}, regular={"v": "int"}, keyspace="shop", name="plain", table_id=UUID(int=8))
         stored, topic = stores(), Topic()
@@ -185,7 +177,7 @@ class LakeHistoryContract(ChangeLogContract):
         names = ("shop.plain", "shop.plain-2")
         assert [[row["v"] for row in stored.rows(name)["columns"].to_pylist()] for name in names] == [["5", "6"], [5]]
 
-    def test_the_widest_value_of_each_type_fits(self, stores: Callable[[], History]) -> None:
+    def test_the_widest_value_of_each_type_fits(self, stores: Callable[[], Histories]) -> None:
         """In a row each, alone and in lists."""
         kinds = sorted({kind for kind, _, _ in LARGEST})
         columns = {f"c_{kind}": kind for kind in kinds} | {f"l_{kind}": f"frozen<list<{kind}>>" for kind in kinds}

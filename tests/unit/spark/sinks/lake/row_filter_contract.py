@@ -13,7 +13,7 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.lake.current import LakeCurrent
 from tailrace_spark.sinks.protocol import write_here
 from tests.unit.spark.sinks.contract import piece
-from tests.unit.spark.sinks.lake.current_contract import FollowedLake
+from tests.unit.spark.sinks.lake.stores import FollowedLake
 from tests.unit.spark.sinks.row_filter_contract import LOG, RowFilterContract, filtered, rows_of, write
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,24 +13,21 @@ from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import partition, token
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import CommitMessage, MicroBatch, Piece, Summary
-from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
-from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
 from tailrace_spark.sinks.lake.current import LakeCurrent
 from tailrace_spark.sinks.lake.current_writer import CurrentWriter
 from tailrace_spark.sinks.lake.fast_rows import bucket_of
 from tailrace_spark.sinks.lake.staging import Staged
 from tailrace_spark.sinks.lake.state import StateTable
 from tailrace_spark.sinks.protocol import HereOnlyError, write_here
-from tests.support.shop import PLAIN
+from tests.support.shop import PLAIN, WIDER
 from tests.unit.spark.cassandra import Log, truncate
 from tests.unit.spark.sinks.contract import piece
 from tests.unit.spark.sinks.delta.stores import FollowedDelta
 from tests.unit.spark.sinks.iceberg.stores import FollowedIceberg
-from tests.unit.spark.sinks.in_tasks import FENCING, STREAM, attempt, interrupted, planned_by
-from tests.unit.spark.sinks.lake.current_contract import WIDER
+from tests.unit.spark.sinks.in_tasks import STREAM, attempt, interrupted, planned_by
+from tests.unit.spark.sinks.lake.followed import KINDS, made_at
 from tests.unit.spark.sinks.merging_contract import selected, write
 
-WEEK = 168  # hours
 TOPIC = "t.shop.plain"
 PARTITIONS = 3
 LOG = Log(PLAIN)
@@ -40,12 +36,9 @@ KEYS = range(24)
 Followed = FollowedDelta | FollowedIceberg
 
 
-@pytest.fixture(params=["delta", "iceberg"])
+@pytest.fixture(params=KINDS)
 def followed(request: pytest.FixtureRequest, tmp_path: Path) -> Followed:
-    path = str(tmp_path / "lake")
-    if request.param == "delta":
-        return FollowedDelta(DeltaSinkSettings(path=path, mode="current", buckets=5))
-    return FollowedIceberg(IcebergSinkSettings(path=path, mode="current", buckets=5))
+    return made_at(request.param, tmp_path / "lake", buckets=5)
 
 
 def sink_of(followed: Followed, dies_after: int | None = None) -> LakeCurrent:
@@ -191,20 +184,6 @@ def test_what_the_plan_has_not_made_ready_is_the_drivers(followed: Followed) -> 
     assert (1, "x") in followed.rows(PLAIN, "id", "x")
 
 
-@pytest.mark.slow
-def test_the_driver_goes_on_behind_tasks_and_tasks_behind_the_driver(followed: Followed) -> None:
-    sink = made(followed)
-    done = inserted("a", 1)
-    for number in range(2, 6):
-        changes = [LOG.insert((key,), (), number, v=f"{number}") for key in range(number, 40, number)]
-        if number % 2:
-            assert write_here(sink, [piece(changes)], FENCING).rows == len(changes)
-        else:
-            assert sink.batch_write(batch()).commit(written(planned(sink, PLAIN), changes)).rows == len(changes)
-        done += changes
-    assert followed.rows(PLAIN, "id", "v") == selected(PLAIN, done, "id", "v")
-
-
 def test_tables_that_tasks_cannot_write_are_the_drivers_before_any_task_runs(followed: Followed) -> None:
     """Where one bucket has keys of two partitions: the driver has made the table, or the topic has got more."""
     write(followed, LOG.insert((1,), (), 1, v="a"))
@@ -237,25 +216,3 @@ def test_keys_of_another_partition_are_the_drivers(followed: Followed) -> None:
             else:
                 with pytest.raises(HereOnlyError, match="has keys of other partitions' buckets"):
                     attempt(task, (TOPIC, number), [piece([change])])
-
-
-@pytest.mark.slow
-def test_files_of_attempts_that_do_not_count_are_removed(followed: Followed, tmp_path: Path) -> None:
-    sink = made(followed)
-    files = _data_files(tmp_path)
-    written(planned(sink), inserted("b", 2))
-    orphans = _data_files(tmp_path) - files
-    assert len(orphans) == 12
-    for path in _data_files(tmp_path):
-        os.utime(path, (0, 0))  # long ago: what no commit names may be of one that is to come
-    for name in ("shop.plain", "shop.plain-state"):
-        if isinstance(followed, FollowedDelta):
-            followed.store.vacuum(name, WEEK, dry_run=False)
-        else:
-            followed.maintenance.expire(name, WEEK, dry_run=False)
-    assert _data_files(tmp_path).isdisjoint(orphans)
-    assert followed.rows(PLAIN, "id", "v") == selected(PLAIN, inserted("a", 1), "id", "v")
-
-
-def _data_files(root: Path) -> set[Path]:
-    return {path for path in root.rglob("*.parquet") if "plain" in str(path) and "_delta_log" not in str(path)}

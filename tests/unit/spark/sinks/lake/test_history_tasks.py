@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,7 +30,6 @@ from tests.unit.spark.sinks.delta.stores import DeltaInTasks
 from tests.unit.spark.sinks.iceberg.stores import IcebergInTasks
 from tests.unit.spark.sinks.in_tasks import FENCING, STREAM, attempt, interrupted, planned_by, shares_of
 
-WEEK = 168  # hours
 LOG = Log(PLAIN)
 
 Stored = DeltaInTasks | IcebergInTasks
@@ -176,29 +174,6 @@ def test_a_tasks_words_have_no_secret() -> None:
     task = HistoryWriter(LakePlan(store, None, "plan"), {})
     assert "sesame" not in repr(task) + str(task)
     assert b"sesame" in pickle.dumps(task)  # it travels inside Spark's own connections
-
-
-@pytest.mark.slow
-def test_files_of_attempts_that_do_not_count_are_removed(stored: Stored, tmp_path: Path) -> None:
-    sink, topic = sink_of(stored), Topic()
-    piece = rows(1, topic=topic)
-    task = planned(sink)
-    written(task, piece)
-    sink.batch_write(_batch(0)).commit(written(task, piece))
-    files = _data_files(tmp_path)
-    assert len(files) == 2
-    for path in files:
-        os.utime(path, (0, 0))  # long ago: what no commit names may be of one that is to come
-    if isinstance(stored, DeltaInTasks):
-        assert stored.store.vacuum("shop.plain", WEEK, dry_run=False) == 1
-    else:
-        assert stored.maintenance.expire("shop.plain", WEEK, dry_run=False)["orphans"] == 1
-    assert len(_data_files(tmp_path)) == 1
-    assert changes_of(stored.records(), PLAIN) == delivered_by(piece)
-
-
-def _data_files(root: Path) -> list[Path]:
-    return [path for path in root.rglob("*.parquet") if "plain" in str(path) and "_delta_log" not in str(path)]
 
 
 def test_a_delta_table_whose_rows_delta_rs_checks_is_the_drivers(tmp_path: Path) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from itertools import count
-from typing import Any
+from threading import Lock
+from typing import Any, Self
 
 import httpx2
 
 from tailrace_common.backoff import Waits
+from tailrace_schemas.change import Change
 from tailrace_schemas.table import Table
 from tailrace_spark.sinks.opensearch.client import SearchClient
 from tailrace_spark.sinks.opensearch.settings import OpensearchSinkSettings
@@ -17,7 +19,8 @@ from tailrace_spark.sinks.opensearch.sink import OpensearchSink
 from tailrace_spark.sinks.protocol import SweepingSink
 from tests.support.letters import MemoryLetters
 from tests.unit.spark.sinks.in_tasks import InTasks
-from tests.unit.spark.sinks.merging_contract import Row, by_repr
+from tests.unit.spark.sinks.merging_contract import Row, by_repr, write
+from tests.unit.spark.sinks.opensearch.proxy import Answer, Asked, SearchProxy
 
 PROMPT = Waits(0.01, 0.05)
 _numbers = count()
@@ -86,6 +89,18 @@ class _Indexes:
         [said] = mapping.values()
         return [name for name in said["mappings"]["properties"] if name != "__tailrace"]
 
+    def kept(self) -> int:
+        """How many documents there are of rows and partitions, shown or not."""
+        self.call("POST", f"/{self.prefix}.*/_refresh")
+        kinds = {"terms": {"__tailrace.kind": ["row", "partition"]}}
+        return int(self.call("GET", f"/{self.prefix}.*/_count", {"query": kinds})["count"])
+
+    def direct(self) -> Self:
+        """The same indexes, without what stands in between."""
+        same = type(self)(self.url)
+        same.prefix, same.settings = self.prefix, self.settings.model_copy(update={"url": self.url})
+        return same
+
     def everything(self) -> object:
         """All documents of all indexes, with what is stored beside them and their versions."""
         self.call("POST", f"/{self.prefix}*/_refresh")
@@ -108,3 +123,17 @@ class SearchedInTasks(_Indexes):
     def open(self, clock: Callable[[], float] | None = None, ring_delay: float = 0.0) -> SweepingSink:
         """Each batch by a task for each partition of keys."""
         return InTasks(self.sink(clock, ring_delay))
+
+
+def overtaken(searched: Searched, proxy: SearchProxy, at: str, *other: Change) -> None:
+    """Another sink writes these changes when the first request comes whose path has this."""
+    lock, done = Lock(), list[bool]()
+
+    def answer(asked: Asked) -> Answer:
+        with lock:
+            if at in asked.path and not done:
+                done.append(True)
+                write(searched.direct(), *other)
+        return "pass"
+
+    proxy.answer = answer

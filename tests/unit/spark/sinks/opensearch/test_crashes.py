@@ -17,10 +17,11 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.opensearch.sink import OpensearchSink
 from tailrace_spark.sinks.protocol import write_here
 from tests import java_sources, opensearch
-from tests.support.shop import ORDERS, PLAIN, WIDE_COLUMNS, WIDER
+from tests.support.shop import ORDERS, PLAIN, WIDE_COLUMNS
 from tests.support.waiting import until
 from tests.unit.spark.cassandra import Log, truncate
 from tests.unit.spark.sinks.contract import piece
+from tests.unit.spark.sinks.lake.current_contract import batches, require_select
 from tests.unit.spark.sinks.merging_contract import (
     SECOND,
     WIDE,
@@ -28,32 +29,11 @@ from tests.unit.spark.sinks.merging_contract import (
     write,
 )
 from tests.unit.spark.sinks.opensearch.dying import batch
-from tests.unit.spark.sinks.opensearch.indexes import Searched
+from tests.unit.spark.sinks.opensearch.indexes import Searched, overtaken
 from tests.unit.spark.sinks.opensearch.proxy import Answer, Asked, SearchProxy, dying
 from tests.unit.tables import table
 
 pytestmark = pytest.mark.skipif(java_sources.missing() is not None, reason=str(java_sources.missing()))
-
-
-def batches() -> list[list[Change]]:
-    """Rows made, changed, moved by statics and deleted, a column added, in two tables."""
-    plain, wide, log = Log(PLAIN), Log(WIDE), Log(WIDER)
-    return [
-        [plain.insert((number,), (), 1, v=f"{number}") for number in range(9)]
-        + [wide.insert((1,), (number,), 1, v="w") for number in range(3)],
-        [plain.update((number,), (), 2, w=number) for number in range(0, 9, 2)]
-        + [plain.delete((1,), (), 3), wide.static((1,), 2, s="S"), wide.delete((1,), (0,), 3)]
-        + [wide.insert((2,), (1,), 1, v="w"), wide.delete_range((1,), (2,), (2,), 4), log.update((5,), (), 4, x="x")],
-        [plain.delete((number,), (), 9) for number in range(3)]
-        + [wide.delete_partition((1,), 9), wide.static((2,), 9, s="T"), wide.insert((1,), (2,), 10, v="again")],
-    ]
-
-
-def require_select(searched: Searched, changes: Sequence[Change], why: str = "") -> None:
-    for of, columns in ((PLAIN, ("id", "v", "w", "x")), (WIDE, WIDE_COLUMNS)):
-        own = [change for change in changes if change.table.name == of.name]
-        shape = WIDER if of is PLAIN else of
-        assert searched.rows(of, *columns) == selected(shape, own, *columns), why
 
 
 @pytest.mark.promise("opensearch.select")
@@ -233,21 +213,6 @@ def test_of_two_writers_neither_loses_what_the_other_wrote(searched: Searched) -
     assert not failures
     changes = [log.insert((0,), (0,), 1, v="first"), *parts[0], *parts[1]]
     assert searched.rows(WIDE, *WIDE_COLUMNS) == selected(WIDE, changes, *WIDE_COLUMNS)
-
-
-def overtaken(searched: Searched, proxy: SearchProxy, at: str, *other: Change) -> None:
-    """Another sink writes these changes when the first request comes whose path has this."""
-    done: list[bool] = []
-    direct = Searched(searched.url)
-    direct.prefix, direct.settings = searched.prefix, searched.settings.model_copy(update={"url": searched.url})
-
-    def answer(asked: Asked) -> Answer:
-        if at in asked.path and not done:
-            done.append(True)
-            write(direct, *other)
-        return "pass"
-
-    proxy.answer = answer
 
 
 @pytest.mark.promise("opensearch.two-writers")

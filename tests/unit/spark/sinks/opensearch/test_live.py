@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.sinks.registry import open_sink
 from tests import java_sources, opensearch
-from tests.support.shop import PLAIN
+from tests.support.shop import PLAIN, WIDE_COLUMNS
 from tests.unit.spark.cassandra import Log, truncate
 from tests.unit.spark.sinks.contract import piece
 from tests.unit.spark.sinks.merging_contract import (
@@ -31,8 +30,6 @@ from tests.unit.spark.sinks.row_filter_contract import RowFilterContract
 from tests.unit.tables import table
 
 pytestmark = pytest.mark.skipif(java_sources.missing() is not None, reason=str(java_sources.missing()))
-WIDER = replace(PLAIN, regular=table({"id": "int"}, regular={"v": "text", "w": "int", "x": "text"}).regular)
-WIDE_COLUMNS = ("id", "c", "s", "v")
 
 
 @pytest.mark.promise("opensearch.select")
@@ -44,10 +41,6 @@ class TestOpensearch(MergingContract, StoppedWriterContract, RowFilterContract):
     @pytest.fixture
     def server(self) -> str:
         return Searched(opensearch.server(self.kind).url).version
-
-    @pytest.fixture
-    def followed(self) -> Searched:
-        return Searched(opensearch.server(self.kind).url)
 
     @pytest.fixture
     def another(self) -> Callable[[], Searched]:
@@ -69,10 +62,6 @@ class TestOpensearchInTasks(MergingContract, StoppedWriterContract, RowFilterCon
     @pytest.fixture
     def server(self) -> str:
         return Searched(opensearch.server().url).version
-
-    @pytest.fixture
-    def followed(self) -> SearchedInTasks:
-        return SearchedInTasks(opensearch.server().url)
 
     @pytest.fixture
     def another(self) -> Callable[[], SearchedInTasks]:

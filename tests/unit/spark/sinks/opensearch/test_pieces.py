@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from itertools import count
 
@@ -20,8 +20,8 @@ from tests import java_sources, opensearch
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import delivered, piece
 from tests.unit.spark.sinks.merging_contract import selected, write
-from tests.unit.spark.sinks.opensearch.indexes import Searched
-from tests.unit.spark.sinks.opensearch.proxy import Answer, Asked, SearchProxy
+from tests.unit.spark.sinks.opensearch.indexes import Searched, overtaken
+from tests.unit.spark.sinks.opensearch.proxy import Answer, Asked, SearchProxy, dying
 from tests.unit.tables import table
 
 LINES = table({"id": "int"}, {"c": "int"}, regular={"v": "text", "w": "int"}, keyspace="shop", name="lines")
@@ -101,8 +101,7 @@ def test_a_crash_while_several_groups_write_heals(proxy: SearchProxy, lost: Answ
         proxy.answer = lambda _: "pass"
         searched = in_groups(proxy)
         write(searched, *first)
-        limit = len(proxy.asked) + step
-        proxy.answer = lambda asked: "pass" if asked.number < limit else lost if asked.number == limit else "drop"  # noqa: B023
+        proxy.answer = dying(len(proxy.asked) + step, lost)
         died = False
         with closing(searched.open()) as sink:
             try:
@@ -129,24 +128,9 @@ def test_another_s_write_under_several_groups_is_read_and_merged(proxy: SearchPr
     first, second = first_and_second()
     other = [log.update((0,), (0,), 9, v="other"), log.delete_partition((2,), 9), log.insert((4,), (0,), 1, w=7)]
     write(searched, *first)
-    overtake(proxy, searched, lambda asked: "_bulk" in asked.path, other)
+    overtaken(searched, proxy, "_bulk", *other)
     write(searched, *second)
     require_select(searched, [*first, *other, *second])
-
-
-def overtake(proxy: SearchProxy, searched: Searched, when: Callable[[Asked], bool], changes: Sequence[Change]) -> None:
-    """Another sink writes these before the first request that is such a one arrives."""
-    direct, lock, done = Searched(searched.url), threading.Lock(), list[bool]()
-    direct.prefix, direct.settings = searched.prefix, searched.settings.model_copy(update={"url": searched.url})
-
-    def answer(asked: Asked) -> Answer:
-        with lock:
-            if when(asked) and not done:
-                done.append(True)
-                write(direct, *changes)
-        return "pass"
-
-    proxy.answer = answer
 
 
 @pytest.mark.promise("opensearch.groups")

@@ -35,7 +35,6 @@ from tailrace_spark.sinks.opensearch.state import (
 )
 from tests.support.shop import ORDERS, PLAIN
 from tests.unit.spark.cassandra import clustering_of, key_of
-from tests.unit.spark.sinks.half_configured import require_refused
 from tests.unit.spark.sinks.hostile import LONG_NAMES
 from tests.unit.tables import table
 
@@ -45,29 +44,6 @@ integers = st.none() | st.integers(-(2**63), 2**63 - 1)
 
 def settings(**given: object) -> OpensearchSinkSettings:
     return OpensearchSinkSettings.model_validate({"url": "https://search:9200", **given})
-
-
-@pytest.mark.promise("sinks.half-configured")
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({"url": "https://u:hunter2@search:9200"}, "url must be without user and password"),
-        ({"url": "search:9200"}, "url must begin with http:// or https:// and a host"),
-        ({"url": "https://search:9200/?a=b"}, "url must end behind host, port and path"),
-        ({"username": "u"}, "username and password need each other"),
-        ({"username": "u", "password": "hunter2", "api_key": "hunter2"}, "keep one"),
-        ({"url": "http://search", "tls_ca_file": "ca.pem"}, "tls_ca_file needs a url that begins with https://"),
-        ({"index": "{keyspace}"}, "index must contain {table}"),
-        ({"index": "{keyspaces}.{table}"}, "index may contain {keyspace} and {table}, and no other braces"),
-        ({"index": "Shop.{table}"}, "index must be in lower case"),
-        ({"index": "_{table}"}, "index must be in lower case, without"),
-        ({"bulk_documents": 20_000}, "bulk_documents"),
-    ],
-)
-def test_half_configured_it_is_refused(tmp_path: Path, given: dict[str, object], words: str) -> None:
-    section = {"url": "https://search:9200", **given}
-    lines = [f"{name} = {value if isinstance(value, int) else repr(value)}" for name, value in section.items()]
-    require_refused(tmp_path, "opensearch", "\n".join(lines), words)
 
 
 @pytest.mark.promise("sinks.one-table-alone")

@@ -48,12 +48,8 @@ class TestRabbitmq(ChangeLogContract):
 
 
 @pytest.mark.long
-class TestRabbitmqByTasks(ChangeLogContract):
+class TestRabbitmqByTasks(TestRabbitmq):
     sink = "rabbitmq, in tasks"
-
-    @pytest.fixture
-    def server(self) -> str:
-        return f"RabbitMQ {rabbitmq.server().version}"
 
     @pytest.fixture
     def stores(self, published: Callable[..., Published]) -> Callable[[], Published]:

@@ -23,7 +23,6 @@ from tailrace_spark.sinks.rabbitmq.settings import RabbitmqSinkSettings
 from tailrace_spark.sinks.registry import open_sink
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.sinks.change_log_contract import PLAIN, STREAM
-from tests.unit.spark.sinks.half_configured import require_refused
 from tests.unit.tables import table
 
 LOG = Log(PLAIN)
@@ -136,31 +135,6 @@ def test_a_section_says_where_it_writes(tmp_path: Path, monkeypatch: pytest.Monk
     assert section.password is not None
     assert section.password.get_secret_value() == "hunter2"
     assert "hunter2" not in repr(section)
-
-
-@pytest.mark.promise("sinks.half-configured")
-@pytest.mark.parametrize(
-    ("lines", "words"),
-    [
-        ("", 'sink.x.url is not set; give url = "amqps://rabbit.example.org" or the like'),
-        ('url = "http://h"', "sink.x.url must begin with amqp:// or amqps:// and a host"),
-        ('url = "amqp://"', "sink.x.url must begin with amqp:// or amqps:// and a host"),
-        ('url = "amqp://h:port"', "sink.x.url is no URL with a host and a port"),
-        ('url = "amqp://u:hunter2@h"', "sink.x.url must be without user and password: give username"),
-        ('url = "amqp://u@h"', "sink.x.url must be without user and password: give username"),
-        ('url = "amqp://h/v"', "sink.x.url must end behind host and port: give vhost"),
-        ('url = "amqp://h?password=hunter2"', "sink.x.url must end behind host and port: give vhost"),
-        ('url = "amqp://h"\nqueue = "q"', "sink.x.queue must contain {number}"),
-        ('url = "amqp://h"\nqueue = "{x}{number}"', "sink.x.queue may contain {exchange} and {number}"),
-        ('url = "amqp://h"\nexchange = ""', "exchange must have a name"),
-        ('url = "amqp://h"\nexchange = "' + "é" * 128 + '"', "exchange may have 255 bytes"),
-        ('url = "amqp://h"\ntls_ca_file = "x"', "tls_ca_file needs a url that begins with amqps://"),
-        ('url = "amqp://h"\nqueues = 0', "sink.x.queues"),
-        ('url = "amqp://h"\nqueue_typ = ""', "unknown setting sink.x.queue_typ; did you mean sink.x.queue_type?"),
-    ],
-)
-def test_half_configured_it_is_refused(tmp_path: Path, lines: str, words: str) -> None:
-    require_refused(tmp_path, "rabbitmq", lines, words)
 
 
 def test_certificates_are_looked_at_when_it_opens() -> None:

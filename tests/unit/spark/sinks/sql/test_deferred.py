@@ -14,7 +14,7 @@ from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.position import Position
 from tailrace_schemas.streams import Assignment
-from tailrace_spark.batch.delivery import Piece, Summary
+from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.merge.batch_changes import gather
 from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.sinks.sql.deferred import deferred_change, gather_deferred
@@ -160,6 +160,3 @@ def test_what_is_kept_is_what_was_said(changes: list[tuple[Change, Assignment | 
     assert {key: (one.clustering, one.state) for key, one in kept.rows.items()} == {
         key: (one.clustering, one.state) for key, one in said.rows.items() if not one.state.empty
     }
-
-
-__all__ = ["Piece"]

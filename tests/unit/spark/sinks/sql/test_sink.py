@@ -11,21 +11,18 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from tailrace_schemas.change import Change
-from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_schemas.change import Cell, Change
+from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Piece, SinkProgress, Summary
 from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.sinks.sql.settings import SUFFIXES
 from tailrace_spark.sinks.sql.sink import SqlSink
-from tests.properties import examples
-from tests.support.shop import ORDERS, PLAIN, one_change
+from tests.support.shop import ORDERS, PLAIN
 from tests.unit.spark.cassandra import Log
-from tests.unit.spark.changes import assignments
+from tests.unit.spark.rowstate.counters import Shard, context
 from tests.unit.spark.sinks.contract import Database, delivered, piece
 from tests.unit.spark.sinks.hostile import LONG_NAMES
 from tests.unit.spark.sinks.sql.writing import write
@@ -81,40 +78,6 @@ def test_a_large_partition_is_deleted_and_its_newer_rows_stay(database: Database
     assert database.select("SELECT count(*) FROM shop_orders__state") == [(1,)]
 
 
-@pytest.mark.slow
-@settings(max_examples=examples(10), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(st.tuples(one_change, assignments), min_size=1, max_size=8), st.randoms(use_true_random=False))
-def test_every_order_and_every_cut_into_batches_converges(
-    database: Database, changes: list[tuple[Change, Assignment | None]], random: object
-) -> None:
-    """Both ways in one database under two names: the states must be equal byte for byte, stream ids among them."""
-    shuffled = changes + changes[: len(changes) // 2]
-    random.shuffle(shuffled)  # type: ignore[attr-defined]  # hypothesis types st.randoms() loosely
-    straight, turned = (
-        SqlSink(database.url, name, clock=lambda: 100) for name in ("straight_{table}", "turned_{table}")
-    )
-    other = UUID(int=ORDERS.id.int ^ 1)
-    try:
-        _clear(database)
-        write_here(straight, [Piece(tuple(delivered(change, assignment) for change, assignment in changes))])
-        for change, assignment in shuffled:
-            write_here(turned, [piece([replace(change, table=replace(ORDERS, id=other))], assignment)])
-    finally:
-        straight.close()
-        turned.close()
-    for part in ("", "__state", "__rows", "__static"):
-        assert database.select(f"SELECT * FROM straight_orders{part}") == database.select(
-            f"SELECT * FROM turned_orders{part}"
-        )
-
-
-def _clear(database: Database) -> None:
-    with database.engine.begin() as connection:
-        for name in database.names():
-            if name.startswith(("straight_orders__", "turned_orders__")):
-                connection.exec_driver_sql(f"DELETE FROM {name}")
-
-
 OLD, NEW = Assignment(1_000, bytes(15) + b"\x01"), Assignment(2_000, bytes(15) + b"\x11")
 
 
@@ -147,6 +110,20 @@ def test_the_state_says_which_stream_wrote_the_newest_of_it(database: Database) 
     assert write_here(sink, [piece(old, OLD), piece(new, NEW)]).rows == 0
     assert streams(database) == [(kind, *assignment) for kind, assignment in kept.items()]
     sink.close()
+
+
+def test_counters_are_totals(database: Database) -> None:
+    clicks = table({"id": "int"}, regular={"n": "counter"}, keyspace="shop", name="clicks")
+    clicks = replace(clicks, flags=frozenset({"counter"}))
+
+    def change(at: int, shard: Shard) -> Change:
+        cell = Cell(clicks.regular[0], None, at, None, None, context(shard))
+        return replace(Log(clicks).update((1,), (), at), cells=(cell,))
+
+    first = change(1, Shard(1, 1, 5, "remote"))
+    write(database, first, change(2, Shard(2, 1, 2**40, "remote")))
+    write(database, change(3, Shard(1, 2, -7, "remote")), first)
+    assert database.select("SELECT * FROM shop_clicks") == [(1, 2**40 - 7)]
 
 
 def test_nothing_of_a_batch_stays_when_it_fails(database: Database) -> None:
@@ -340,21 +317,11 @@ def test_what_is_in_the_way_is_named_with_its_remedy(database: Database) -> None
     assert re.search(r"shop_plain__rows.*undo what changed them", why_deferred(database))
 
 
-def test_the_table_names_template(database: Database) -> None:
-    write(database, Log(PLAIN).insert((1,), (), 1, v="a"), table="cdc_{table}")
-    assert database.select("SELECT v FROM cdc_plain") == [("a",)]
-
-
 def test_a_database_that_does_not_answer_is_a_service_error() -> None:
     sink = SqlSink("postgresql://user:hunter2@127.0.0.1:1/nothing")
     with pytest.raises(ServiceError, match=r"Cannot connect to .*\(connection refused\)") as raised:
         write_here(sink, [piece([Log(PLAIN).insert((1,), (), 1, v="a")])])
     assert "hunter2" not in str(raised.value)
-
-
-def test_other_databases_are_refused() -> None:
-    with pytest.raises(SettingsError, match="only sqlite"):
-        SqlSink("oracle://host/db")
 
 
 def test_the_last_of_each_stream_is_kept(database: Database) -> None:

@@ -78,7 +78,6 @@ TYPES = {
 K = {"pk": 1, "ck": 2}
 NOTHING = {"street": None, "zip": None, "tags": None}
 """A user type of which no field got a value, as ScyllaDB's log has it."""
-_L = [(str(UUID(bytes=bytes(16))), 1)]
 
 
 @pytest.mark.promise("log-tables.guide")
