@@ -33,7 +33,6 @@ from tests.unit.tables import table
 
 ID: Final = UUID("2be43760-e57f-11f1-8599-73518cff440e")
 PLAIN: Final = replace(table({"id": "int"}, regular={"v": "text"}, keyspace="shop", name="plain"), id=ID)
-SECOND: Final = 1_000_000
 
 micros = st.integers(-(2**62), 2**62)
 hosts = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)

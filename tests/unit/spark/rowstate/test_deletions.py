@@ -88,8 +88,3 @@ def test_merging_partitions_is_a_join(a: PartitionState, b: PartitionState, c: P
     assert merge_partitions(a, b) == merge_partitions(b, a)
     assert merge_partitions(a, merge_partitions(b, c)) == merge_partitions(merge_partitions(a, b), c)
     assert merge_partitions(a, a) == a
-
-
-def _range(part: tuple[str, str | None, int]) -> RangeDeletion:
-    start, end, written = part
-    return RangeDeletion(start.encode(), None if end is None else end.encode(), Deletion(written, 0))

@@ -62,8 +62,11 @@ def test_a_marker_that_never_lived_wins_over_all_of_its_time(other: Marker) -> N
 
 
 def test_a_row_lives_on_in_its_cells_when_its_marker_has_expired() -> None:
-    known = state(Marker(1, 10, 100), v=LIVE, w=expiring(101))
-    assert [visible(known, OF_ANY_BYTES, now=at) for at in (99, 100, 101)] == [{"v": ONE, "w": ONE}] * 2 + [{"v": ONE}]
+    """And nothing expires for who does not say when."""
+    known, alone = state(Marker(1, 10, 100), v=LIVE, w=expiring(101)), state(Marker(1, 10, 100))
+    assert [visible(alone, OF_ANY_BYTES, now=at) for at in (None, 99, 100)] == [{}, {}, None]
+    both = {"v": ONE, "w": ONE}
+    assert [visible(known, OF_ANY_BYTES, now=at) for at in (None, 99, 100, 101)] == [both, both, both, {"v": ONE}]
     assert [visible(state(Marker(1, 10, 100), w=expiring(101)), OF_ANY_BYTES, now=at) for at in (100, 101)] == [
         {"w": ONE},
         None,
@@ -78,12 +81,6 @@ def test_what_has_expired_holds_back_what_is_older(older: CellState) -> None:
             merge(state(v=older), state(v=expiring(100, 5))),
         ):
             assert visible(known, OF_ANY_BYTES, now=at) == ({"v": ONE} if at < 100 else None)
-
-
-def test_an_overwrite_without_ttl_stays() -> None:
-    known = merge(state(v=expiring(100, 5)), state(v=CellState(6, None, None, b"new")))
-    assert visible(known, OF_ANY_BYTES, now=200) == {"v": b"new"}
-    assert known.next_expiry() is None
 
 
 def test_write_times_and_what_is_left_to_live() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from random import Random
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -145,19 +143,6 @@ def test_images_in_a_row_end_in_what_is_visible(
         assert rows == shown(partition, now)
         assert images.apply(partition, update, now=now) == []
         assert images.expire(partition, now, now) == []
-
-
-@pytest.mark.slow
-@settings(max_examples=examples(20))
-@given(updates, st.randoms(use_true_random=False))
-def test_the_order_of_updates_does_not_show_in_the_end(history: list[list[Change]], random: Random) -> None:
-    ends = []
-    for order in (history, random.sample(history, len(history))):
-        images, partition, rows = Images(OF_ANY_BYTES), Partition(), Rows()
-        for update in order:
-            follow(rows, images.apply(partition, update))
-        ends.append(rows)
-    assert ends[0] == ends[1]
 
 
 def test_rows_are_in_clustering_order() -> None:

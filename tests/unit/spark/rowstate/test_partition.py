@@ -15,13 +15,10 @@ from tailrace_spark.rowstate.deletions import NOTHING_DELETED, merge_partitions
 from tailrace_spark.rowstate.partition import ClusteringBytes, Partition, PartitionRow, deletions_of
 from tailrace_spark.rowstate.row import RowState, state_of
 from tests.properties import examples
-from tests.unit.spark.cassandra import Log
 from tests.unit.spark.changes import PLAIN, deletions, partition_changes
 from tests.unit.spark.rowstate import counters
 
 histories = st.lists(partition_changes(), max_size=8)
-K = (1,)
-LOG = Log(PLAIN)
 
 
 def absorbed(changes: Iterable[Change]) -> Partition:

@@ -133,18 +133,6 @@ def test_elements_are_edited_and_overwritten() -> None:
     assert seen(again, edit, first) == {"l": [9]}
 
 
-def test_expiry_counts_only_when_asked_for() -> None:
-    state = RowState(
-        Marker(1, 10, 100), None, {b"v": ColumnState(None, {None: CellState(1, 20, 110, b"\x00\x00\x00\x01")})}
-    )
-    assert visible(state, WIDE) == {"v": 1}
-    assert visible(state, WIDE, now=99) == {"v": 1}
-    assert visible(state, WIDE, now=109) == {"v": 1}
-    assert visible(state, WIDE, now=110) is None
-    assert visible(RowState(Marker(1, 10, 100)), WIDE, now=99) == {}
-    assert visible(RowState(Marker(1, 10, 100)), WIDE, now=100) is None
-
-
 @pytest.mark.parametrize(
     ("definition", "expected"),
     [

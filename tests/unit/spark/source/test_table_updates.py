@@ -33,7 +33,6 @@ from tests.unit.spark.sinks.transactions_contract import (
 from tests.unit.spark.source.updates import BARE, TABLE, change, told, whole
 
 TOPIC = "t.ks.t"
-Mutation = tuple[str, int]
 
 
 def delivered(changes: Iterable[Change], start: int = 0) -> list[Delivered]:

@@ -54,7 +54,6 @@ def schemas() -> dict[bytes, SchemaEntry]:
 
 
 SCHEMAS = schemas()
-IDS = {of: encoder.schema_id for of, encoder in ENCODERS.items()}
 
 
 @dataclass(frozen=True)
