@@ -21,7 +21,6 @@ from cassandra.cluster import Session
 
 from tailrace.local import LocalCassandra, LocalKafka
 from tailrace_common.settings import Settings
-from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table import Column, Table
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId, Summary
@@ -41,7 +40,7 @@ from tests.oracle.trial import Found, Ground, Trial
 from tests.oracle.values import answered, key_of
 from tests.support.letters import MemoryLetters
 from tests.support.waiting import load_per_core, until
-from tests.unit.spark.cassandra import Log, source
+from tests.unit.spark.cassandra import Log, truncate
 from tests.unit.spark.sinks.change_log_contract import as_read
 from tests.unit.spark.sinks.in_tasks import InTasks
 from tests.unit.tables import table
@@ -300,9 +299,7 @@ def test_what_cql_cannot_say_is_set_aside_and_said(cassandra: LocalCassandra, ke
     other = table({"k": "int"}, regular={"v": "text"}, keyspace=keyspace, name="other")
     keyed = table({"k": "int"}, {"c": "int desc"}, keyspace=keyspace, name="keyed")
     again = replace(plain, id=UUID(int=2))
-    truncation = Change(
-        op=Op.TRUNCATE, table=plain, token=0, key=None, deletion=Deletion(5, 5), digest=bytes(16), source=source()
-    )
+    truncation = truncate(plain, "a", 5)
     changes = [
         Log(plain).insert((1,), (), 10, v=1),
         Log(counted).update((1,), (), 10),

@@ -17,7 +17,6 @@ from tailrace.local import LocalKafka
 from tailrace_common.kafka import TopicReader
 from tailrace_common.kafka.topics import TopicMaker
 from tailrace_common.settings import Settings
-from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.topics import Internal, internal_topic
 from tailrace_spark.batch.delivery import Piece, Summary
@@ -33,7 +32,7 @@ from tests.integration.letters import letters_in
 from tests.integration.stream_settings import stream_settings
 from tests.integration.topics import Dying, Topics
 from tests.support.letters import MemoryLetters
-from tests.unit.spark.cassandra import Log, source
+from tests.unit.spark.cassandra import Log, truncate
 from tests.unit.spark.sinks.change_log_contract import PLAIN, ChangeLogContract, Crash, Topic, batches, deliver
 from tests.unit.spark.sinks.in_tasks import LogInTasks
 from tests.unit.spark.sinks.pages import write_by_page
@@ -90,9 +89,7 @@ def test_keys_partitions_and_what_is_too_large(kafka: LocalKafka, prefix: str) -
         },
     )
     log, topic = Log(PLAIN), Topic()
-    truncation = Change(
-        op=Op.TRUNCATE, table=PLAIN, token=0, key=None, deletion=Deletion(5, 5), digest=bytes(16), source=source()
-    )
+    truncation = truncate(PLAIN, "a", 5)
     changes = [log.insert((n,), (), 1_760_000_000_000_000 + n, v="a" * (2_000 if n == 4 else 1)) for n in range(6)]
     with closing(sink_of(settings, "out")) as sink:
         sink.reach()
@@ -126,9 +123,7 @@ def test_values_of_keys_name_topics(kafka: LocalKafka, prefix: str, by_tasks: bo
         {"kafka": {"bootstrap.servers": kafka.bootstrap}, "sink": {"out": {"type": "kafka", **section}}}
     )
     config, log, topic = settings.kafka.reveal(), Log(ORDERS), Topic("t.shop.orders")
-    truncation = Change(
-        op=Op.TRUNCATE, table=ORDERS, token=0, key=None, deletion=Deletion(5, 5), digest=bytes(16), source=source()
-    )
+    truncation = truncate(ORDERS, "a", 5)
     first = topic.piece(*(log.insert((country, 1), (), 1, v="a") for country in ("DE", "a.b", "x")))
     wipe = topic.piece(truncation)
     last = topic.piece(*(log.insert((country, 2), (), 9, v="b") for country in ("DE", "fr", "gb")))

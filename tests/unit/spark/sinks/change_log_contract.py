@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tailrace_schemas.avro import Encoder, SchemaEntry, decode
-from tailrace_schemas.change import Change, Deletion, Op
+from tailrace_schemas.change import Change
 from tailrace_schemas.change_json import ChangeForms
 from tailrace_schemas.errors import ServiceError, TailraceError
 from tailrace_schemas.streams import Assignment
@@ -28,7 +28,7 @@ from tests.held import Record, hold
 from tests.properties import examples
 from tests.support.letters import MemoryLetters
 from tests.support.shop import ORDERS, one_change
-from tests.unit.spark.cassandra import Log, source
+from tests.unit.spark.cassandra import Log, truncate
 from tests.unit.spark.sinks.contract import broken
 from tests.unit.spark.sinks.hostile import FIELDS, LONG_NAMES, NAMES, TYPES, WRITE_TIMES, extremes, row
 from tests.unit.tables import table
@@ -450,10 +450,7 @@ class ChangeLogContract:
     def test_a_truncation_goes_out_in_its_place(self, stores: Callable[[], Outside]) -> None:
         outside, topic = stores(), Topic()
         log = Log(PLAIN)
-        truncation = Change(
-            op=Op.TRUNCATE, table=PLAIN, token=0, key=None, deletion=Deletion(5_000_000, 5), digest=bytes(16),
-            source=source(),
-        )  # fmt: skip
+        truncation = truncate(PLAIN, "a", 5_000_000)
         piece = topic.piece(log.insert((0,), (), 1, v="a"), truncation, log.insert((0,), (), 9_000_000, v="b"))
         deliver(outside, piece)
         records = once(outside.records())

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace_common.sections.template import key_columns, require_route
-from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.topics import topic_component
 from tailrace_spark.sinks.changelog.routes import Route, url_text, word
@@ -20,14 +19,12 @@ from tailrace_spark.sinks.kafka.settings import KafkaSinkSettings
 from tailrace_spark.sinks.rabbitmq.settings import RabbitmqSinkSettings
 from tailrace_spark.sinks.registry import open_sink
 from tailrace_spark.sinks.table_faults import TableRefusedError
-from tests.unit.spark.cassandra import Log, source
+from tests.unit.spark.cassandra import Log, truncate
 from tests.unit.tables import table
 
 ORDERS = table({"country": "text", "id": "int"}, {"day": "int"}, regular={"v": "text"}, keyspace="shop", name="orders")
 LOG = Log(ORDERS)
-TRUNCATION = Change(
-    op=Op.TRUNCATE, table=ORDERS, token=0, key=None, deletion=Deletion(5, 5), digest=bytes(16), source=source()
-)
+TRUNCATION = truncate(ORDERS, "a", 5)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 
 

@@ -21,7 +21,6 @@ import pytest
 from tailrace_common.backoff import retry_after
 from tailrace_common.secrets import origin
 from tailrace_common.settings import load_settings
-from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.sinks.changelog.shares import OpenedShares
@@ -32,7 +31,7 @@ from tailrace_spark.sinks.http.settings import HttpSinkSettings
 from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.sinks.registry import open_sink
 from tests.support.letters import MemoryLetters
-from tests.unit.spark.cassandra import Log, source
+from tests.unit.spark.cassandra import Log, truncate
 from tests.unit.spark.sinks.change_log_contract import PLAIN, ChangeLogContract, Topic, require_order
 from tests.unit.spark.sinks.http.endpoint import TAKEN, Answer, Request
 from tests.unit.spark.sinks.http.posted import PROMPT, Posted
@@ -201,9 +200,7 @@ def test_a_truncation_waits_for_all_lanes_and_they_for_it(posted: Callable[..., 
         return TAKEN
 
     one.endpoint.answer = answer
-    truncation = Change(
-        op=Op.TRUNCATE, table=PLAIN, token=0, key=None, deletion=Deletion(5, 5), digest=bytes(16), source=source()
-    )
+    truncation = truncate(PLAIN, "a", 5)
     write(one, *changes(20, keys=20), truncation, *changes(20, keys=20))
     assert seen == [7]  # those of its partition, which are sent by several lanes
     assert one.endpoint.taken[7]["op"] == "truncate"
@@ -390,9 +387,7 @@ def test_changes_go_to_the_address_of_their_key(posted: Callable[..., Posted]) -
     one.settings = one.settings.model_copy(update={"url": f"{one.endpoint.url}/{{table}}/{{key.country}}"})
     countries = ["DE", "a/b", "*", "?x#y", "DE"]
     rows = [log.insert((countries[at % 5], at % 3), (), at, v="x") for at in range(60)]
-    truncation = Change(
-        op=Op.TRUNCATE, table=ORDERS, token=0, key=None, deletion=Deletion(5, 5), digest=bytes(16), source=source()
-    )
+    truncation = truncate(ORDERS, "a", 5)
     batch = [Topic("t.shop.orders").piece(*rows, truncation)]
     with closing(one.sink()) as sink:
         assert write_here(sink, batch) == Summary(61, 61, 0)

@@ -11,7 +11,7 @@ import pytest
 
 from tailrace_common.settings import Settings
 from tailrace_schemas.avro.schema import KeyChoice
-from tailrace_schemas.change import Change, Deletion, Op
+from tailrace_schemas.change import Change
 from tailrace_schemas.errors import SchemaRefusedError, SettingsError
 from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import Table
@@ -24,7 +24,7 @@ from tailrace_spark.sinks.kafka.debezium import DebeziumForm
 from tailrace_spark.sinks.kafka.json_format import event_headers
 from tailrace_spark.sinks.kafka.settings import KafkaSinkSettings
 from tailrace_spark.sinks.registry import open_sink
-from tests.unit.spark.cassandra import Log, source
+from tests.unit.spark.cassandra import Log, truncate
 from tests.unit.spark.sinks.kafka.ids import Ids
 from tests.unit.tables import table
 
@@ -146,9 +146,7 @@ def test_keys_are_as_the_sink_says_and_a_truncation_has_none() -> None:
     change = Log(of).insert((1,), (U,), 10, v=1)
     assert written(Ids(), change, "partition")[0] == {"p": 1}
     assert written(Ids(), change)[0] == {"p": 1, "c": UUID(U)}
-    truncation = Change(
-        op=Op.TRUNCATE, table=of, token=0, key=None, deletion=Deletion(5, 5), digest=bytes(16), source=source()
-    )
+    truncation = truncate(of, "a", 5)
     key, value = written(Ids(), truncation)
     assert (key, value["op"], value["written"]) == (None, "truncate", 5)
 

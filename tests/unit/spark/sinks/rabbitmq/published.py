@@ -8,7 +8,7 @@ from contextlib import closing, suppress
 from itertools import count
 from typing import Any
 
-from tailrace_schemas.change import Change, Deletion, Op
+from tailrace_schemas.change import Change
 from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.sinks.changelog.shares import OpenedShares
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
@@ -18,7 +18,7 @@ from tailrace_spark.sinks.rabbitmq.outlet import RabbitmqOpener, RabbitmqOutlet
 from tailrace_spark.sinks.rabbitmq.settings import RabbitmqSinkSettings
 from tests import rabbitmq
 from tests.support.letters import MemoryLetters
-from tests.unit.spark.cassandra import Log, source
+from tests.unit.spark.cassandra import Log, truncate
 from tests.unit.spark.sinks.change_log_contract import PLAIN, once, place_of
 from tests.unit.spark.sinks.in_tasks import LogInTasks
 from tests.unit.spark.sinks.rabbitmq.amqp_proxy import FrameProxy
@@ -121,9 +121,7 @@ def changes(number: int, keys: int = 3) -> list[Change]:
 
 
 def truncation() -> Change:
-    return Change(
-        op=Op.TRUNCATE, table=PLAIN, token=0, key=None, deletion=Deletion(5, 5), digest=bytes(16), source=source()
-    )
+    return truncate(PLAIN, "a", 5)
 
 
 def write(one: Published, piece: Piece) -> Summary:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace_common.settings import load_settings
-from tailrace_schemas.change import Change, Deletion, Op
+from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.batch.delivery import RecordId
 from tailrace_spark.sinks.changelog.routes import Route, RouteError, word
@@ -21,15 +21,13 @@ from tailrace_spark.sinks.changelog.sink import OutgoingRecord, RecordForm
 from tailrace_spark.sinks.rabbitmq.client import Message, RabbitmqClient, messages_of, rounds_of
 from tailrace_spark.sinks.rabbitmq.settings import RabbitmqSinkSettings
 from tailrace_spark.sinks.registry import open_sink
-from tests.unit.spark.cassandra import Log, source
+from tests.unit.spark.cassandra import Log, truncate
 from tests.unit.spark.sinks.change_log_contract import PLAIN, STREAM
 from tests.unit.tables import table
 
 LOG = Log(PLAIN)
 NAMED = table({"a": "text", "b": "int"}, {"c": "int"}, regular={"v": "text"}, keyspace="shop", name="named")
-TRUNCATION = Change(
-    op=Op.TRUNCATE, table=PLAIN, token=0, key=None, deletion=Deletion(5, 5), digest=bytes(16), source=source()
-)
+TRUNCATION = truncate(PLAIN, "a", 5)
 
 
 def record(change: Change, place: RecordId | None = None) -> OutgoingRecord:
