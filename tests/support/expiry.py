@@ -12,7 +12,7 @@ SECOND = 1_000_000
 class Time:
     """A clock that stands still."""
 
-    def __init__(self, now: int) -> None:
+    def __init__(self, now: int = 100) -> None:
         self.now = now
 
     def __call__(self) -> float:

@@ -29,6 +29,7 @@ from tailrace_spark.rowstate.visible import VisibleColumns
 from tailrace_spark.sinks.protocol import SweepingSink, write_here
 from tests.held import Record, hold
 from tests.properties import examples
+from tests.support.expiry import SECOND, Time, expiring
 from tests.support.letters import MemoryLetters
 from tests.support.shop import ORDERS, PLAIN, WIDER, one_change
 from tests.unit.spark.cassandra import Log, truncate, with_source
@@ -44,18 +45,7 @@ VIEW = replace(
     table({"owner": "text"}, {"id": "int"}, {}, {"v": "text"}, keyspace="shop", name="by_owner", table_id=UUID(int=8)),
     flags=frozenset({"compound", "view", "strict"}),
 )
-SECOND = 1_000_000
 Row = tuple[object, ...]
-
-
-class Time:
-    """A clock that stands still."""
-
-    def __init__(self, now: int = 100) -> None:
-        self.now = now
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Followed(Protocol):
@@ -82,13 +72,6 @@ def write(followed: Followed, *changes: Change, time: Time | None = None) -> Sum
     """One micro-batch through a sink of its own."""
     with closing(followed.open(time)) as sink:
         return write_here(sink, [piece(changes)])
-
-
-def expiring(change: Change, expires: int, ttl: int = 10) -> Change:
-    """The change as USING TTL writes it."""
-    cells = tuple(replace(cell, ttl=ttl, expires=expires) for cell in change.cells)
-    marker = None if change.marker is None else Marker(change.marker.written, ttl, expires)
-    return replace(change, cells=cells, marker=marker)
 
 
 def selected(of: Table, changes: Iterable[Change], *columns: str, now: int | None = None) -> list[Row]:

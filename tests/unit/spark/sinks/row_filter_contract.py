@@ -20,9 +20,10 @@ from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.shaping.conditions import split_conditions
 from tailrace_spark.sinks.protocol import SweepingSink, write_here
 from tests.properties import examples
+from tests.support.expiry import SECOND, Time, expiring
 from tests.unit.spark.cassandra import Log, truncate
 from tests.unit.spark.sinks.contract import piece
-from tests.unit.spark.sinks.merging_contract import SECOND, Followed, Row, Time, expiring, selected
+from tests.unit.spark.sinks.merging_contract import Followed, Row, selected
 from tests.unit.tables import table
 
 SALES: Final = table(

@@ -19,11 +19,11 @@ from tailrace_schemas.position import Position
 from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.sinks.registry import sink_of
 from tests import opensearch
+from tests.support.expiry import SECOND
 from tests.unit.spark.cassandra import Log, truncate
 from tests.unit.spark.sinks.change_log_contract import PLAIN, Topic
 from tests.unit.spark.sinks.contract import Database
 from tests.unit.spark.sinks.files.stores import local
-from tests.unit.spark.sinks.merging_contract import SECOND
 from tests.unit.spark.sinks.opensearch.indexes import Searched
 
 LOG = Log(PLAIN)

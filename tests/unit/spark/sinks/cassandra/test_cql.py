@@ -10,10 +10,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tailrace_schemas.change import Bound, Change, Marker
+from tailrace_schemas.change import Bound, Change
 from tailrace_schemas.errors import UnsupportedError
 from tailrace_schemas.table import DroppedColumn
 from tailrace_spark.sinks.cassandra.cql import ABSENT, Slice, Writes, check_writable, slices
+from tests.support.expiry import expiring
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.changes import column
 from tests.unit.tables import table
@@ -40,12 +41,6 @@ def said(change: Change, now: int = NOW) -> list[tuple[str, tuple[object, ...]]]
     return [] if mutation is None else list(mutation.statements)
 
 
-def expiring(change: Change, ttl: int, expires: int) -> Change:
-    cells = tuple(replace(cell, ttl=ttl, expires=expires) for cell in change.cells)
-    marker = None if change.marker is None else Marker(change.marker.written, ttl, expires)
-    return replace(change, cells=cells, marker=marker)
-
-
 def test_a_row_that_was_inserted_is_one_insert() -> None:
     [(statement, values)] = said(LOG.insert((1,), (2,), 10, v=3))
     assert statement == "INSERT INTO ks.t (p, c, v, w) VALUES (?, ?, ?, ?) USING TIMESTAMP ? AND TTL ?"
@@ -68,9 +63,9 @@ def test_cells_of_several_times_are_several_statements() -> None:
 
 
 def test_what_has_expired_is_deleted_and_a_marker_lives_a_second() -> None:
-    cells = [values for text, values in said(expiring(LOG.update((1,), (2,), 10, v=3), 60, NOW))]
+    cells = [values for text, values in said(expiring(LOG.update((1,), (2,), 10, v=3), NOW, 60))]
     assert cells == [(i64(10), *i32(0), None, ABSENT, *i32(1, 2))]
-    change = expiring(LOG.insert((1,), (2,), 10, v=3, e={"a": ""}), 60, NOW)
+    change = expiring(LOG.insert((1,), (2,), 10, v=3, e={"a": ""}), NOW, 60)
     statements = said(change, NOW - 1)
     assert {values[-3:] for text, values in statements if text.startswith("INSERT")} == {(ABSENT, i64(10), *i32(1))}
     [insert, elements] = [one for one in said(change) if not one[0].startswith("DELETE")]
@@ -89,7 +84,7 @@ def test_ends_of_a_range_that_compare_as_equal_are_one_value() -> None:
 
 def test_a_clock_that_is_behind_makes_no_ttl_that_is_refused() -> None:
     longest = 630_720_000
-    [(_, values)] = said(expiring(LOG.insert((1,), (2,), 10, v=3), longest, NOW + longest), NOW - 2)
+    [(_, values)] = said(expiring(LOG.insert((1,), (2,), 10, v=3), NOW + longest, longest), NOW - 2)
     assert values[-1:] == i32(longest)
 
 

@@ -25,8 +25,9 @@ from tailrace_spark.sinks.console.settings import ConsoleSinkSettings
 from tailrace_spark.sinks.images.store import ImageStore
 from tailrace_spark.sinks.registry import open_sink
 from tests.properties import examples
+from tests.support.expiry import Time
 from tests.unit.spark.cassandra import truncate
-from tests.unit.spark.sinks.merging_contract import Row, Time, selected
+from tests.unit.spark.sinks.merging_contract import Row, selected
 from tests.unit.spark.sinks.row_filter_contract import COLUMNS, CONDITIONS, LOG, SALES, Matches, one_change
 
 TOPIC: Final = "t.shop.sales"

@@ -23,8 +23,8 @@ from tailrace_spark.sinks.lake.fast_rows import FastRows, StoredRows
 from tailrace_spark.sinks.lake.state import WITH_GONE, fast_state_rows, state_rows, stored_partitions
 from tailrace_spark.sinks.lake.visible_rows import LakeRowRenderer
 from tests.properties import examples
+from tests.support.expiry import expiring
 from tests.unit.spark.cassandra import Log
-from tests.unit.spark.sinks.merging_contract import expiring
 from tests.unit.tables import table
 
 AT, BUCKETS, BATCH = 1_000, 4, 7

@@ -16,9 +16,9 @@ from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.lake.fast_rows import bucket_of
 from tailrace_spark.sinks.lake.state import StateTable, read_now, reading
 from tailrace_spark.sinks.protocol import write_here
+from tests.support.expiry import expiring
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.delta.stores import FollowedDelta
-from tests.unit.spark.sinks.merging_contract import expiring
 from tests.unit.tables import table
 
 FOLLOWED = table({"k": "int"}, {"c": "int"}, None, {"v": "text", "n": "int", "tags": "set<text>"})

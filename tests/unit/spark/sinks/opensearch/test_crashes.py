@@ -17,17 +17,13 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.opensearch.sink import OpensearchSink
 from tailrace_spark.sinks.protocol import write_here
 from tests import java_sources, opensearch
+from tests.support.expiry import SECOND
 from tests.support.shop import ORDERS, PLAIN, WIDE_COLUMNS
 from tests.support.waiting import until
 from tests.unit.spark.cassandra import Log, truncate
 from tests.unit.spark.sinks.contract import piece
 from tests.unit.spark.sinks.lake.current_contract import batches, require_select
-from tests.unit.spark.sinks.merging_contract import (
-    SECOND,
-    WIDE,
-    selected,
-    write,
-)
+from tests.unit.spark.sinks.merging_contract import WIDE, selected, write
 from tests.unit.spark.sinks.opensearch.dying import batch
 from tests.unit.spark.sinks.opensearch.indexes import Searched, overtaken
 from tests.unit.spark.sinks.opensearch.proxy import Answer, Asked, SearchProxy, dying

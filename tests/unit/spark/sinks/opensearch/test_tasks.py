@@ -21,11 +21,12 @@ from tailrace_spark.sinks.opensearch.pieces import OpensearchWriter
 from tailrace_spark.sinks.opensearch.sink import OpensearchSink
 from tailrace_spark.sinks.protocol import HereOnlyError, write_here
 from tests import java_sources
+from tests.support.expiry import SECOND
 from tests.support.shop import PLAIN, WIDE_COLUMNS, WIDER
 from tests.unit.spark.cassandra import Log, truncate, with_source
 from tests.unit.spark.sinks.contract import piece
 from tests.unit.spark.sinks.in_tasks import FENCING, SECONDS, STREAM, LogInTasks, attempt, interrupted, planned_by
-from tests.unit.spark.sinks.merging_contract import SECOND, WIDE, selected
+from tests.unit.spark.sinks.merging_contract import WIDE, selected
 from tests.unit.spark.sinks.opensearch.indexes import Searched
 from tests.unit.spark.sinks.opensearch.proxy import Answer, Asked, SearchProxy, dying
 from tests.unit.tables import table
