@@ -37,9 +37,7 @@ offsets = st.fixed_dictionaries({}, optional={A: st.integers(0, 30), B: st.integ
 @pytest.mark.promise("subscription.shared-reading")
 @given(offsets, offsets, st.lists(st.fixed_dictionaries({A: st.integers(0, 9), B: st.integers(0, 9)}), max_size=6))
 def test_who_joins_gets_every_record_from_where_it_was_once(
-    member: Mapping[KafkaPartition, int],
-    reading: Mapping[KafkaPartition, int],
-    steps: list[Offsets],
+    member: Mapping[KafkaPartition, int], reading: Mapping[KafkaPartition, int], steps: list[Offsets]
 ) -> None:
     joins = may_join(member, reading)
     assert joins == all(member.get(place, 0) >= offset for place, offset in reading.items())  # all are near here
@@ -99,13 +97,7 @@ def test_who_is_not_slower_than_three_times_the_half_is_waited_for(
 
 @pytest.mark.parametrize(
     ("taken", "members", "limit"),
-    [
-        ([1, 5, 9], 4, 15),
-        ([1, 5, 9, 30], 8, 21),
-        ([0.1, 0.2, 0.3], 4, 2),
-        ([2, 9], 5, 20),
-        ([0.1, 9], 5, 10),
-    ],
+    [([1, 5, 9], 4, 15), ([1, 5, 9, 30], 8, 21), ([0.1, 0.2, 0.3], 4, 2), ([2, 9], 5, 20), ([0.1, 9], 5, 10)],
     ids=["three of four", "half of eight", "in no time", "fewer than half", "fewer than half, in no time"],
 )
 def test_how_long_a_batch_waits_for_those_that_are_not_done(taken: list[float], members: int, limit: float) -> None:

@@ -193,11 +193,7 @@ def test_a_table_that_cassandra_does_not_give_ends_alone_with_its_reason(cluster
     run = run_of(cluster, notes)
     while run.step():
         pass
-    assert states(notes) == {
-        "people": (State.REFUSED, UNREADABLE),
-        "orders": DONE,
-        "lines": DONE,
-    }
+    assert states(notes) == {"people": (State.REFUSED, UNREADABLE), "orders": DONE, "lines": DONE}
 
 
 @pytest.mark.promise("snapshot.masked")

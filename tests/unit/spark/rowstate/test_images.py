@@ -159,10 +159,7 @@ def test_the_worked_example_of_the_docs() -> None:
     )
     d = cart.delete_range((7,), (2,), (), 30)
     ends = []
-    for order, expected in (
-        ([a, b, e, c, d], ["c 1", "c 2", "c 3", "u 2", "d 3"]),
-        ([d, a, b, e, c], ["c 1", "c 2"]),
-    ):
+    for order, expected in (([a, b, e, c, d], ["c 1", "c 2", "c 3", "u 2", "d 3"]), ([d, a, b, e, c], ["c 1", "c 2"])):
         images, partition = Images(cart.table), Partition()
         told = [image for change in order for image in images.apply(partition, [change])]
         assert [

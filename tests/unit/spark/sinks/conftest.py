@@ -17,11 +17,7 @@ from tests.unit.spark.sinks.rabbitmq.published import Published
 
 
 @pytest.fixture(
-    params=[
-        "sqlite",
-        pytest.param("postgresql", marks=pytest.mark.slow),
-        pytest.param("mysql", marks=pytest.mark.long),
-    ]
+    params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow), pytest.param("mysql", marks=pytest.mark.long)]
 )
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
     """A new, empty database and a way to look into it."""
@@ -29,10 +25,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
 
 
 @pytest.fixture(
-    params=[
-        pytest.param("postgresql", marks=pytest.mark.slow),
-        pytest.param("mysql", marks=pytest.mark.long),
-    ]
+    params=[pytest.param("postgresql", marks=pytest.mark.slow), pytest.param("mysql", marks=pytest.mark.long)]
 )
 def server_database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
     """The same, of a server that several processes may write at once."""

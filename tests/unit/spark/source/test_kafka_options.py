@@ -7,12 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import (
-    BestAvailableEncryption,
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-)
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, NoEncryption, PrivateFormat
 
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_schemas.errors import SettingsError

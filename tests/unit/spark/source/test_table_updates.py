@@ -21,15 +21,7 @@ from tailrace_spark.sinks.cassandra.log.rows import write_times
 from tailrace_spark.source.table_updates import WAIT_SECONDS, Updates, WholeUpdates, with_streams, with_transactions
 from tailrace_spark.streams.lookup import StreamTable
 from tests.unit.spark.cassandra import Log, with_source
-from tests.unit.spark.sinks.transactions_contract import (
-    ROWS,
-    Mark,
-    batch,
-    marks_of,
-    mutation,
-    records_of,
-    topics,
-)
+from tests.unit.spark.sinks.transactions_contract import ROWS, Mark, batch, marks_of, mutation, records_of, topics
 from tests.unit.spark.source.updates import BARE, TABLE, change, told, whole
 
 TOPIC = "t.ks.t"

@@ -33,11 +33,7 @@ from tests.properties import examples
 from tests.support.every_type import COLUMNS, TABLE, row_changes
 from tests.support.history_records import change_records
 from tests.unit.spark.cassandra import Log
-from tests.unit.spark.sinks.arrow.whole_changes import (
-    NAN,
-    delivered,
-    whole_changes,
-)
+from tests.unit.spark.sinks.arrow.whole_changes import NAN, delivered, whole_changes
 
 NUMBERS = arrow_schema(TABLE)
 ROUTE = Route(TABLE, NUMBERS, NUMBERS, history_schema(NUMBERS), "ks.t")

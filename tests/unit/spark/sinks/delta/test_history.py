@@ -29,14 +29,7 @@ from tests.properties import examples
 from tests.support.every_type import ENCODER, SCHEMAS, row_changes
 from tests.support.history_records import change_records
 from tests.unit.spark.cassandra import Log
-from tests.unit.spark.sinks.change_log_contract import (
-    PLAIN,
-    WIDE,
-    Topic,
-    changes_of,
-    deliver,
-    delivered_by,
-)
+from tests.unit.spark.sinks.change_log_contract import PLAIN, WIDE, Topic, changes_of, deliver, delivered_by
 from tests.unit.spark.sinks.delta.stores import DeltaInTasks, DeltaStored, section
 from tests.unit.spark.sinks.hostile import FIELDS, row
 from tests.unit.spark.sinks.lake.history_contract import DAY, LakeHistoryContract, two_at_a_time

@@ -24,15 +24,7 @@ from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.sinks.registry import open_sink
 from tests.held import package
 from tests.unit.spark.cassandra import Log
-from tests.unit.spark.sinks.change_log_contract import (
-    PLAIN,
-    WIDE,
-    Topic,
-    batches,
-    changes_of,
-    deliver,
-    delivered_by,
-)
+from tests.unit.spark.sinks.change_log_contract import PLAIN, WIDE, Topic, batches, changes_of, deliver, delivered_by
 from tests.unit.spark.sinks.iceberg.stores import NARROW, IcebergHistory, IcebergInTasks
 from tests.unit.spark.sinks.lake.history_contract import LakeHistoryContract, two_at_a_time
 from tests.unit.spark.sinks.lake.stores import overtaken

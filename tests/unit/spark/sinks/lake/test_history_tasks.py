@@ -18,14 +18,7 @@ from tailrace_spark.sinks.lake.history import HistoryWriter, LakeHistory, histor
 from tailrace_spark.sinks.lake.staging import LakePlan
 from tailrace_spark.sinks.protocol import AGAIN, HereOnlyError, write_here
 from tests.unit.spark.cassandra import Log
-from tests.unit.spark.sinks.change_log_contract import (
-    PLAIN,
-    WIDE,
-    Topic,
-    changes_of,
-    deliver,
-    delivered_by,
-)
+from tests.unit.spark.sinks.change_log_contract import PLAIN, WIDE, Topic, changes_of, deliver, delivered_by
 from tests.unit.spark.sinks.delta.stores import DeltaInTasks
 from tests.unit.spark.sinks.iceberg.stores import IcebergInTasks
 from tests.unit.spark.sinks.in_tasks import FENCING, STREAM, attempt, interrupted, planned_by, shares_of

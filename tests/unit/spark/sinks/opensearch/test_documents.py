@@ -9,9 +9,7 @@ import pytest
 from tailrace_spark.batch.delivery import Summary
 from tests import java_sources, opensearch
 from tests.unit.spark.cassandra import Log
-from tests.unit.spark.sinks.merging_contract import (
-    write,
-)
+from tests.unit.spark.sinks.merging_contract import write
 from tests.unit.spark.sinks.opensearch.indexes import Searched
 from tests.unit.tables import table
 

@@ -16,13 +16,7 @@ from tests import java_sources, opensearch
 from tests.support.shop import PLAIN, WIDE_COLUMNS
 from tests.unit.spark.cassandra import Log, truncate
 from tests.unit.spark.sinks.contract import piece
-from tests.unit.spark.sinks.merging_contract import (
-    WIDE,
-    MergingContract,
-    StoppedWriterContract,
-    selected,
-    write,
-)
+from tests.unit.spark.sinks.merging_contract import WIDE, MergingContract, StoppedWriterContract, selected, write
 from tests.unit.spark.sinks.opensearch.indexes import Searched, SearchedInTasks
 from tests.unit.spark.sinks.opensearch.proxy import SearchProxy
 from tests.unit.spark.sinks.pages import run, write_by_page

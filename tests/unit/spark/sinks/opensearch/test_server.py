@@ -16,10 +16,7 @@ from tests import java_sources, opensearch
 from tests.support.shop import PLAIN
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import piece
-from tests.unit.spark.sinks.merging_contract import (
-    WIDE,
-    write,
-)
+from tests.unit.spark.sinks.merging_contract import WIDE, write
 from tests.unit.spark.sinks.opensearch.indexes import Searched
 from tests.unit.spark.sinks.opensearch.proxy import Answer, Asked, SearchProxy
 from tests.unit.tables import table

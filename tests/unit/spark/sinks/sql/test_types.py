@@ -123,10 +123,7 @@ def test_days_follow_one_another(milliseconds: int) -> None:
     assert here.partition("T")[0] != there.partition("T")[0]
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [((0, 0, 0), "0ns"), ((-1, 0, -5), "-1mo5ns"), ((14, 2, 0), "14mo2d")],
-)
+@pytest.mark.parametrize(("value", "text"), [((0, 0, 0), "0ns"), ((-1, 0, -5), "-1mo5ns"), ((14, 2, 0), "14mo2d")])
 def test_durations(value: tuple[int, int, int], text: str) -> None:
     assert duration_text(dict(zip(("months", "days", "nanoseconds"), value, strict=True))) == text
 

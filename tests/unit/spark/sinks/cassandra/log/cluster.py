@@ -24,10 +24,7 @@ STREAM = bytes(15) + b"\x01"
 ORDERS = table({"id": "int"}, {"n": "int"}, regular={"v": "text"}, keyspace="shop", name="orders")
 LOG = Log(ORDERS)
 ORDERS_LOG = "shop.orders_scylla_cdc_log"
-WIDER = replace(
-    ORDERS,
-    regular=(*ORDERS.regular, *table({"id": "int"}, regular={"m": "map<int, addr>"}).regular),
-)
+WIDER = replace(ORDERS, regular=(*ORDERS.regular, *table({"id": "int"}, regular={"m": "map<int, addr>"}).regular))
 NARROWED = replace(ORDERS, dropped=(DroppedColumn(WIDER.regular[-1], 1_000),))
 Row = tuple[bytes | None, ...]
 

@@ -90,10 +90,7 @@ NOTHING = {"street": None, "zip": None, "tags": None}
         (LOG.static((1,), AT, s="x"), [(AT, 0, 1, True, {"pk": 1, "s": "x"})]),
         (LOG.delete((1,), (2,), AT), [(AT, 0, 3, True, K)]),
         (LOG.delete_partition((1,), AT), [(AT, 0, 4, True, {"pk": 1})]),
-        (
-            LOG.delete_range((1,), (2,), (7,), AT, "(]"),
-            [(AT, 0, 6, False, K), (AT, 1, 7, True, {"pk": 1, "ck": 7})],
-        ),
+        (LOG.delete_range((1,), (2,), (7,), AT, "(]"), [(AT, 0, 6, False, K), (AT, 1, 7, True, {"pk": 1, "ck": 7})]),
         (LOG.delete_range((1,), (2,), (7,), AT, "[)"), [(AT, 0, 5, False, K), (AT, 1, 8, True, {"pk": 1, "ck": 7})]),
         (LOG.delete_range((1,), (), (2,), AT), [(AT, 0, 5, False, {"pk": 1}), (AT, 1, 7, True, K)]),
         (

@@ -17,15 +17,7 @@ from tailrace_spark.sinks.cassandra.settings import keyspace_name
 from tailrace_spark.sinks.protocol import Watermark, write_here
 from tests.support.letters import MemoryLetters
 from tests.unit.spark.cassandra import Log
-from tests.unit.spark.sinks.cassandra.log.cluster import (
-    LOG,
-    NARROWED,
-    ORDERS,
-    ORDERS_LOG,
-    WIDER,
-    Cluster,
-    piece,
-)
+from tests.unit.spark.sinks.cassandra.log.cluster import LOG, NARROWED, ORDERS, ORDERS_LOG, WIDER, Cluster, piece
 from tests.unit.spark.sinks.hostile import LONG_NAMES
 from tests.unit.tables import table
 
