@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from pyspark.errors import PythonException
 
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.job.progress import ExecutionChoice
-from tailrace_spark.job.runner import missing_packages
 
 
 @pytest.mark.promise("stream.execution")
@@ -32,10 +30,3 @@ def test_without_packages_on_executors_the_driver_writes_and_says_why(caplog: py
     assert "has no module tailrace_spark. The driver writes all batches" in caplog.text
     with pytest.raises(SettingsError, match=r'^stream.execution = "executors": no module'):
         ExecutionChoice("executors").keep_to_driver("no module")
-
-
-def test_a_failure_of_a_job_says_what_executors_lack() -> None:
-    text = "Traceback ...\nModuleNotFoundError: No module named 'tailrace_spark'\n"
-    assert "has no module tailrace_spark: bring it by" in str(missing_packages(PythonException(text)))
-    other = PythonException("ZeroDivisionError: division by zero")
-    assert missing_packages(other) is other

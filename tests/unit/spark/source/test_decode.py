@@ -6,11 +6,9 @@ import pyarrow as pa
 import pytest
 
 from tailrace_schemas.avro import Encoder, SchemaEntry
-from tailrace_schemas.change import Change, Deletion, Op, Source
-from tailrace_schemas.position import Position
 from tailrace_schemas.streams import Assignment
 from tailrace_spark.source.decode import pieces
-from tests.unit.spark.cassandra import Log
+from tests.unit.spark.cassandra import Log, truncate
 from tests.unit.tables import table
 
 STREAM = bytes(15) + b"\x01"
@@ -40,23 +38,14 @@ def records(*values: bytes | None) -> pa.Table:
 
 
 def test_changes_come_out_with_their_places() -> None:
-    changes = [Log(PLAIN).insert((number,), (), 10, v=str(number)) for number in range(3)]
+    """A truncation, which has no key, too: sinks say what they make of it."""
+    rows = [Log(PLAIN).insert((number,), (), 10, v=str(number)) for number in range(2)]
+    changes = [*rows, truncate(PLAIN, "a", 1000)]
     [piece] = pieces(records(*map(ENCODER.value, changes)), SCHEMAS)
     assert [delivered.change for delivered in piece.changes] == changes
     assert [delivered.record_id.offset for delivered in piece.changes] == [0, 1, 2]
     assert [delivered.assignment for delivered in piece.changes] == [None, Assignment(7, STREAM), Assignment(7, STREAM)]
     assert {delivered.announced for delivered in piece.changes} == {5}
-    assert piece.dead_letters == ()
-
-
-def test_a_truncation_is_a_change_without_a_key() -> None:
-    """Sinks say what they make of it; nothing fails before."""
-    source = Source("h", "dc", Position(1, 7, 20), 0, 1)
-    truncation = Change(
-        op=Op.TRUNCATE, table=PLAIN, token=5, key=None, deletion=Deletion(1000, 0), digest=bytes(16), source=source
-    )
-    [piece] = pieces(records(ENCODER.value(truncation)), SCHEMAS)
-    assert [delivered.change for delivered in piece.changes] == [truncation]
     assert piece.dead_letters == ()
 
 
