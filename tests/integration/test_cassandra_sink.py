@@ -18,12 +18,16 @@ from uuid import UUID
 import pytest
 from cassandra import ConsistencyLevel
 from cassandra.cluster import Session
+from cassandra.query import BoundStatement
 
 from tailrace.local import LocalCassandra, LocalKafka
 from tailrace_common.settings import Settings
+from tailrace_schemas.change import Bound
+from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table import Column, Table
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId, Summary
+from tailrace_spark.sinks.cassandra.cql import slices
 from tailrace_spark.sinks.letters import LOGGED, Letters
 from tailrace_spark.sinks.protocol import ReachableSink, SweepingSink, write_here
 from tailrace_spark.sinks.registry import open_sink
@@ -254,6 +258,12 @@ STATEMENTS = (
     "DELETE FROM {k}.t USING TIMESTAMP 1001 WHERE p = 4",
     "INSERT INTO {k}.t (p, c, d, v, s) VALUES (4, 1, 'a', 1, 'gone') USING TIMESTAMP 1001 AND TTL 0",
     "INSERT INTO {k}.t (p, c, d, v, s) VALUES (4, 2, 'a', 1, 'here') USING TIMESTAMP 1002 AND TTL 0",
+    # all rows of a partition, and not its static row
+    "INSERT INTO {k}.t (p, c, d, v, s) VALUES (7, 1, 'a', 1, 'stays') USING TIMESTAMP 1000 AND TTL 0",
+    "BEGIN UNLOGGED BATCH DELETE FROM {k}.t USING TIMESTAMP 1001 WHERE p = 7 AND c < 4; "
+    "DELETE FROM {k}.t USING TIMESTAMP 1001 WHERE p = 7 AND c >= 4; APPLY BATCH",
+    "INSERT INTO {k}.t (p, c, d, v) VALUES (7, 2, 'a', 1) USING TIMESTAMP 1001 AND TTL 0",
+    "INSERT INTO {k}.t (p, c, d, v) VALUES (7, 3, 'a', 1) USING TIMESTAMP 1002 AND TTL 0",
     "ALTER TABLE {k}.plain ADD later set<int>",
     "UPDATE {k}.plain USING TIMESTAMP 3000 SET later = later + {1} WHERE k = 6",
 )
@@ -428,6 +438,38 @@ def test_its_own_source_is_never_written(cassandra: LocalCassandra, keyspace_nam
         piece = Piece((Delivered(RecordId("t.x", 0, 0), own.insert((1,), (), 10)),))
         with pytest.raises(SettingsError, match="is the source's own table"):
             write_here(sink, [piece])
+
+
+NATIVE_TYPES = (
+    "ascii", "bigint", "blob", "boolean", "date", "decimal", "double", "float", "inet", "int", "smallint", "text",
+    "time", "timestamp", "timeuuid", "tinyint", "uuid", "varint",
+)  # fmt: skip
+
+
+@pytest.mark.promise("cassandra.select")
+def test_all_rows_of_a_partition_are_deleted_by_whatever_type(cassandra: LocalCassandra, keyspace_name: str) -> None:
+    """Those before some value of it, and those behind: Cassandra takes the bytes of each."""
+    pair = (CqlType("int"), CqlType("text"))
+    nested = {
+        "list<int>": CqlType("list", pair[:1]), "set<int>": CqlType("set", pair[:1]),
+        "map<int, text>": CqlType("map", pair), "tuple<int, text>": CqlType("tuple", pair),
+        f"{keyspace_name}.pair": CqlType("udt", pair),
+    }  # fmt: skip
+    types = {**{name: CqlType(name) for name in NATIVE_TYPES}, **{f"frozen<{name}>": of for name, of in nested.items()}}
+    with cql(cassandra) as session:
+        create_keyspace(session, keyspace_name)
+        session.execute(f"CREATE TYPE {keyspace_name}.pair (a int, b text)")
+        for number, (name, of) in enumerate(types.items()):
+            at = f"{keyspace_name}.t{number}"
+            session.execute(f"CREATE TABLE {at} (p int, c {name}, s int STATIC, PRIMARY KEY (p, c))")
+            known = table({"p": "int"}, {"c": "int"}, {"s": "int"}, {})
+            known = replace(known, clustering=(replace(known.clustering[0], type=of),))
+            first, second = slices(known, Bound((), True), Bound((), True))
+            for sign, bound in (("<", first.upper), (">=", second.lower)):
+                assert bound is not None
+                delete = BoundStatement(session.prepare(f"DELETE FROM {at} WHERE p = ? AND c {sign} ?"))
+                delete.values = [bytes(4), bound[0]]
+                session.execute(delete)
 
 
 @pytest.mark.promise("cassandra.select")

@@ -10,14 +10,14 @@ What Cassandra keeps of a change is cells, a row marker and deletions, each with
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
 from tailrace_schemas.change import Bound, Cell, Change, Marker, Op
 from tailrace_schemas.cql.order import sortable
-from tailrace_schemas.cql.types import CqlType, quote_identifier
+from tailrace_schemas.cql.types import COLLECTIONS, FIXED_SIZES, CqlType, quote_identifier
 from tailrace_schemas.cql.values import split_key
 from tailrace_schemas.errors import UnsupportedError
 from tailrace_schemas.table import Column, Table
@@ -266,15 +266,17 @@ class Writes:
 def slices(table: Table, start: Bound, end: Bound) -> list[Slice]:
     """A deleted range, whose bounds are in storage order, as slices that CQL can delete, whatever the order of columns.
 
-    Raises UnsupportedError for all rows of a partition of which the static row stays, which CQL cannot say.
+    All rows of a partition of which the static row stays, as by overlapping deletions, are those before a value and
+    the others. Raises UnsupportedError where no value of their type is known.
     """
     low, high = _bound(start.values), _bound(end.values)
     shared = _same(table, low, high)
     prefix = low[:shared]
     if not shared and not low and not high:
-        if table.static:
-            raise UnsupportedError("a deletion of all rows of a partition without its static row")
-        return [Slice(())]
+        if not table.static:
+            return [Slice(())]
+        value = _some_value(table.clustering[0].type)
+        return [_in_cql(table, half) for half in (Slice((), None, (value, False)), Slice((), (value, True)))]
     if (len(low) == shared and not start.inclusive) or (len(high) == shared and not end.inclusive):
         return []
     deleted = [
@@ -303,6 +305,25 @@ def _same(table: Table, low: Sequence[bytes], high: Sequence[bytes]) -> int:
             break
         count += 1
     return count
+
+
+def _some_value(cql_type: CqlType) -> bytes:
+    """A value of a type of clustering columns, whichever: as bytes that Cassandra takes for one."""
+    if (value := _SOME_VALUES.get(cql_type.kind)) is not None:
+        return value
+    if cql_type.kind in COLLECTIONS:
+        return bytes(4)  # an empty one
+    if cql_type.kind in ("tuple", "udt"):
+        return b"\xff" * 4 * len(cql_type.args)  # of nulls
+    raise UnsupportedError(f"a deletion of all rows of a partition without its static row, by a column of {cql_type}")
+
+
+_SOME_VALUES: Final[Mapping[str, bytes]] = {
+    **{kind: bytes(size) for kind, size in FIXED_SIZES.items()},
+    "smallint": bytes(2), "tinyint": bytes(1), "date": bytes(4), "time": bytes(8), "inet": bytes(4),
+    "varint": bytes(1), "decimal": bytes(5), "text": b"", "ascii": b"", "blob": b"",
+    "timeuuid": bytes.fromhex("00000000000010008000000000000000"),  # of version 1
+}  # fmt: skip
 
 
 def _in_cql(table: Table, key_slice: Slice) -> Slice:
