@@ -170,8 +170,7 @@ class ResetBody(BaseModel):
     model_config = Body.__pydantic_config__
 
     start: str | None = Field(
-        default=None,
-        description="earliest, latest, or a time (ISO 8601). null: earliest, and with snapshot as it is",
+        default=None, description="earliest, latest, or a time (ISO 8601). null: earliest, and with snapshot as it is"
     )
     snapshot: bool = Field(default=False, description="Read the tables again too, from their first range")
     offsets: dict[str, dict[int, int]] | None = Field(

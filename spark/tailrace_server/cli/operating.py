@@ -162,10 +162,7 @@ def alter(
     stream: StreamOptions = None,
     unset: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Take a setting away: option.NAME, column.NAME or stream.NAME; repeatable.",
-        ),
+        typer.Option(metavar="NAME", help="Take a setting away: option.NAME, column.NAME or stream.NAME; repeatable."),
     ] = None,
     unchecked: Unchecked = False,
     config: SettingsFile = None,

@@ -124,10 +124,7 @@ def _serving(settings: Settings, database: MetaDatabase, subscriptions: Subscrip
 @contextmanager
 def _issuer(settings: OidcSettings) -> Iterator[tuple[Tokens, SignIn | None]]:
     """While inside, tokens of the issuer are accepted, and browsers may sign in by it."""
-    from tailrace_server.oidc.discovery import (
-        Discovery,  # servers without an issuer need no client of HTTP
-        IssuerKeys,
-    )
+    from tailrace_server.oidc.discovery import Discovery, IssuerKeys  # others need no client of HTTP
     from tailrace_server.oidc.sign_in import SignIn
     from tailrace_server.oidc.tokens import Tokens
 

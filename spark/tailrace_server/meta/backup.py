@@ -11,15 +11,7 @@ from sqlalchemy.exc import IntegrityError
 
 from tailrace_schemas.errors import CorruptError
 from tailrace_server.meta.database import MetaDatabase, first, now, revision_of
-from tailrace_server.meta.tables import (
-    api_key,
-    audit,
-    delivery,
-    progress,
-    session,
-    snapshot_progress,
-    subscribe,
-)
+from tailrace_server.meta.tables import api_key, audit, delivery, progress, session, snapshot_progress, subscribe
 from tailrace_server.model.subscription import ConflictError
 from tailrace_spark.sinks.state_store.engine import said
 

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_server.meta.database import MetaDatabase, first, now
-from tailrace_server.meta.subscriptions import is_readable, subscription_of, topics_json
+from tailrace_server.meta.subscriptions import readable, subscription_of, topics_json
 from tailrace_server.meta.tables import delivery, progress, snapshot_progress, subscribe, worker
 from tailrace_server.model.delivery import News, PartitionProgress, fair_share
 from tailrace_server.model.subscription import RUNNABLE, LostLeaseError, State, Subscription, Topics
@@ -50,7 +50,7 @@ class Leases:
             self._announce(connection, {"running": running, "room": room, "seen_until": now() + self._lease})
             self._renew(connection)
             rows = connection.execute(sa.select(subscribe).where(*self._owned())).mappings().all()
-        return {row["id"]: subscription_of(row) for row in rows if is_readable(row)}
+        return {subscription.id: subscription for subscription in readable(rows)}
 
     def keep(self) -> None:
         """Renew all leases that have not lapsed, of a worker that has left and finishes its last batches."""
@@ -96,7 +96,7 @@ class Leases:
         """The ids of those that may be claimed now."""
         with self._database.transaction() as connection:
             rows = connection.execute(sa.select(subscribe).where(*self._runnable(), self._free())).mappings()
-            return [row["id"] for row in rows if is_readable(row)]
+            return [subscription.id for subscription in readable(rows)]
 
     def _claim(self, connection: sa.Connection, identity: int) -> Claim | None:
         values = {"owner": self.owner, "token": subscribe.c.token + 1, "lease_until": now() + self._lease}

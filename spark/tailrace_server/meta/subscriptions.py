@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import fields, replace
 from typing import Any
 
@@ -282,13 +283,11 @@ def subscription_of(row: Mapping[Any, Any]) -> Subscription:
         ) from error
 
 
-def is_readable(row: Mapping[Any, Any]) -> bool:
-    """Whether a row of `subscribe` is of this version; others are left to the servers of theirs."""
-    try:
-        subscription_of(row)
-    except SettingsError:
-        return False
-    return True
+def readable(rows: Iterable[Mapping[Any, Any]]) -> Iterator[Subscription]:
+    """The subscriptions of this version; others are left to the servers of theirs."""
+    for row in rows:
+        with suppress(SettingsError):
+            yield subscription_of(row)
 
 
 def _listed(row: Mapping[Any, Any]) -> Subscription:

@@ -68,12 +68,7 @@ def restarted(subscription: Subscription, start: Start | None, reading: str, *, 
         shape = replace(shape, stream={**shape.stream, SNAPSHOT: INITIAL})
     new = replace(subscription, shape=shape, state=state, reason="", action="", attempts=0)
     new = new if start is None else replace(new, start=start, topics=Topics(readings={ALL: reading}))
-    return replace(
-        new,
-        revision=subscription.revision + 1,
-        token=subscription.token + 1,
-        owner=None,
-    )
+    return replace(new, revision=subscription.revision + 1, token=subscription.token + 1, owner=None)
 
 
 def cancelled(subscription: Subscription) -> Subscription:

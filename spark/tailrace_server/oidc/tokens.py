@@ -7,13 +7,7 @@ from hmac import compare_digest
 from typing import Any, Final
 
 from joserfc import jwt
-from joserfc.errors import (
-    BadSignatureError,
-    ClaimError,
-    ExpiredTokenError,
-    JoseError,
-    UnsupportedAlgorithmError,
-)
+from joserfc.errors import BadSignatureError, ClaimError, ExpiredTokenError, JoseError, UnsupportedAlgorithmError
 from joserfc.jws import JWSRegistry
 
 from tailrace_common.sections.server import OidcSettings

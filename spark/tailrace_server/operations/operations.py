@@ -130,11 +130,7 @@ class DirectOperations:
     """As `Operations` says, on a meta database, in the name of `user`."""
 
     def __init__(
-        self,
-        subscriptions: Subscriptions,
-        settings: Settings,
-        user: str,
-        examine: Examine | None = None,
+        self, subscriptions: Subscriptions, settings: Settings, user: str, examine: Examine | None = None
     ) -> None:
         """`examine` looks at tables and sink of a request before it is kept; None: nothing is looked at."""
         self._subscriptions = subscriptions

@@ -35,11 +35,7 @@ class Renderer:
             lstrip_blocks=True,
         )
         self._templates.filters.update(
-            path=path_of,
-            number=number_words,
-            since=since_words,
-            seconds=duration_words,
-            time=time_words,
+            path=path_of, number=number_words, since=since_words, seconds=duration_words, time=time_words
         )
         self._templates.globals.update(
             assets=_digest_of_files(),
@@ -69,11 +65,7 @@ class Renderer:
     def set_cookie(self, request: Request, answer: Response, session: Session) -> None:
         """Give the browser a session."""
         answer.set_cookie(
-            COOKIE,
-            session.secret,
-            httponly=True,
-            samesite="strict",
-            secure=request.url.scheme == "https",
+            COOKIE, session.secret, httponly=True, samesite="strict", secure=request.url.scheme == "https"
         )
 
 

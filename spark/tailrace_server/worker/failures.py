@@ -29,10 +29,11 @@ _AGAIN_SECONDS: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a subscription does not run, and what to do."""
+    """Why a subscription does not run, and what to do; `idle`: nothing that it could read is published."""
 
     reason: str
     action: str
+    idle: bool = field(default=False, compare=False)
 
 
 def waiting(subscription: Subscription, trouble: Trouble | None, silence: str | None) -> Failure | None:
@@ -113,23 +114,20 @@ def unfit_tables(
     return Unfit(reasons, foreign | {entry.topic for entry in read if str(entry.table) in reasons})
 
 
-class UnpublishedWatch:
+class UnpublishedWatch(threading.Thread):
     """Looks in a thread of its own, now and every 30 seconds, until it is told to stop or there are topics."""
 
     def __init__(self, published: Callable[[], bool], ask: Callable[[], Unpublished], stop: threading.Event) -> None:
         """`published` says whether there are topics by now; it may raise ServiceError."""
+        super().__init__(name="unpublished tables", daemon=True)
         self._published = published
         self._ask = ask
-        self._stop = stop
+        self._ending = stop
         self.why: Unpublished | None = None
-        self._thread = threading.Thread(target=self._run, name="unpublished tables", daemon=True)
-        self._thread.start()
+        self.start()
 
-    def wait(self, seconds: float) -> None:
-        """Until it looks no more, but no longer."""
-        self._thread.join(seconds)
-
-    def _run(self) -> None:
+    def run(self) -> None:
+        """What the thread does."""
         while True:
             try:
                 if self._published():
@@ -138,7 +136,7 @@ class UnpublishedWatch:
                 self.why = self._ask()
             except ServiceError as error:
                 self.why = Unpublished(f"Kafka does not answer: {error}", "start Kafka, or correct its address")
-            if self._stop.wait(_AGAIN_SECONDS):
+            if self._ending.wait(_AGAIN_SECONDS):
                 return
 
 

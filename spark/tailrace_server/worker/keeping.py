@@ -154,31 +154,27 @@ class MetaNotes:
     def __init__(self, leases: Leases, claim: Claim) -> None:
         self._leases = leases
         self._claim = claim
-        self._last = Snapshots()
+        self.last = Snapshots()
+        """What was read or written last."""
 
     def read(self) -> Snapshots:
         """As Notes says. Raises ServiceError and LostLeaseError too."""
         ranges = self._leases.snapshots(self._claim)
         if ranges is not None:
             try:
-                self._last = snapshots_from_json(ranges)
+                self.last = snapshots_from_json(ranges)
             except CorruptError as error:
                 reference = self._claim.subscription.reference
                 raise SettingsError(
                     f"subscription {reference}: {error}. Install the version that wrote it, or begin again by "
                     f"`tailrace reset {reference} --snapshot`"
                 ) from error
-        return self._last
+        return self.last
 
     def write(self, value: Snapshots) -> None:
         """As Notes says."""
         self._leases.save_snapshots(self._claim, value.to_json())
-        self._last = value
-
-    @property
-    def last(self) -> Snapshots:
-        """As it was read or written last."""
-        return self._last
+        self.last = value
 
     def requested(self) -> list[tuple[str, Request]]:
         """None, ever."""
@@ -190,4 +186,4 @@ class MetaNotes:
     @property
     def complaint(self) -> str:
         """Of tables that could not be read: which, and why; empty without any."""
-        return "; ".join(f"{table.table}: {table.reason}" for table in self._last.tables if table.state in _UNREAD)
+        return "; ".join(f"{table.table}: {table.reason}" for table in self.last.tables if table.state in _UNREAD)

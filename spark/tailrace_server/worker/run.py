@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from tailrace_common.cli.logs import about
 from tailrace_common.kafka import StartOffsets
 from tailrace_common.settings import Settings
-from tailrace_common.topics import SchemaReader, Unpublished
+from tailrace_common.topics import SchemaReader
 from tailrace_schemas.errors import TailraceError
 from tailrace_server.meta.leases import Claim, Leases
 from tailrace_server.model.subscription import INITIAL, ONLY, LostLeaseError, Topics
@@ -75,10 +75,6 @@ class Running(Protocol):
     @property
     def note(self) -> Failure | None:
         """What is missing although nothing fails, and what to do: tables that are not published, or not copied."""
-
-    @property
-    def idle(self) -> bool:
-        """Whether none of its tables is published."""
 
     @property
     def finished(self) -> str | None:
@@ -192,17 +188,11 @@ class StreamRun:
 
     @property
     def note(self) -> Failure | None:
-        if (why := self._why_unpublished()) is not None:
-            return Failure(why.reason, why.action)
+        why = None if self._unpublished is None or self._keeper.next else self._unpublished.why
+        if why is not None:
+            return Failure(why.reason, why.action, idle=True)
         complaint = "" if self._notes is None else self._notes.complaint
         return uncopied(self._claim.subscription, complaint) if complaint else None
-
-    @property
-    def idle(self) -> bool:
-        return self._why_unpublished() is not None
-
-    def _why_unpublished(self) -> Unpublished | None:
-        return None if self._unpublished is None or self._keeper.next else self._unpublished.why
 
     @property
     def finished(self) -> str | None:

@@ -54,11 +54,7 @@ def working(settings: Settings, database: MetaDatabase, spark: SparkOnce) -> Ite
     def start(claim: Claim) -> Running:
         return StreamRun(claim, settings, leases, session.newSession, readings, ends.of)
 
-    pace = Pace(
-        lease=server.lease_seconds,
-        longest_pause=server.longest_pause_seconds,
-        most=server.most_subscriptions,
-    )
+    pace = Pace(lease=server.lease_seconds, longest_pause=server.longest_pause_seconds, most=server.most_subscriptions)
     chance = random.SystemRandom()
     worker = Worker(
         leases,

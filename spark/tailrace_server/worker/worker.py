@@ -176,7 +176,7 @@ class Worker:
         """For how many seconds another may have the slot of one that does nothing; None: it keeps its slot."""
         if (failure := run.failure) is not None:
             return self._failed(identity, run.claim, failure)
-        return self._pace.longest_pause if run.idle else None
+        return self._pace.longest_pause if run.note is not None and run.note.idle else None
 
     def _report(self, identity: int, run: Running) -> None:
         """Of one that runs: what fails or is waited for, or that it works again."""

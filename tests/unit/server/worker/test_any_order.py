@@ -44,7 +44,6 @@ class Run:
     ended: bool = False
     failure: Failure | None = None
     note: Failure | None = None
-    idle: bool = False
     finished: str | None = None
     works: bool = True
     stopped: bool = False
@@ -180,9 +179,9 @@ class Site(RuleBasedStateMachine):
             case "waits":
                 run.failure, run.works = Failure("the sink is down", "start it"), False
             case "works":
-                run.failure, run.note, run.idle, run.works = None, None, False, True
+                run.failure, run.note, run.works = None, None, True
             case "idle":
-                run.note, run.idle, run.works = Failure("no table", "make it"), True, False
+                run.note, run.works = Failure("no table", "make it", idle=True), False
             case "slow":
                 run.quick = False
             case "ends":
@@ -244,7 +243,7 @@ class Site(RuleBasedStateMachine):
                 self._clock.now += 20
                 for station in self._stations.values():
                     for run in station.runs:
-                        run.note, run.idle, run.works, run.quick = None, False, True, True
+                        run.note, run.works, run.quick = None, True, True
                         run.failure = run.failure if run.ended else None
                         run.ended = run.ended or run.stopped
                     station.worker.expire()

@@ -82,7 +82,7 @@ def test_it_is_said_while_there_is_no_topic() -> None:
     stop = threading.Event()
     watch = UnpublishedWatch(lambda: False, lambda: NO_CDC, stop)
     stop.set()
-    watch.wait(60)
+    watch.join(60)
     assert watch.why == NO_CDC
 
 
@@ -93,7 +93,7 @@ def test_a_kafka_that_does_not_answer_is_said() -> None:
     stop = threading.Event()
     watch = UnpublishedWatch(published, lambda: NO_CDC, stop)
     stop.set()
-    watch.wait(60)
+    watch.join(60)
     assert watch.why == Unpublished("Kafka does not answer: timed out", "start Kafka, or correct its address")
 
 
@@ -105,7 +105,7 @@ def test_with_a_topic_nothing_is_said_and_nothing_asked() -> None:
         return NO_CDC
 
     watch = UnpublishedWatch(lambda: True, ask, threading.Event())
-    watch.wait(60)
+    watch.join(60)
     assert (watch.why, asked) == (None, [])
 
 
@@ -131,7 +131,7 @@ def test_it_looks_again_until_there_is_one_whatever_kafka_does() -> None:
         return NO_CDC
 
     watch = UnpublishedWatch(published, ask, Passing())
-    watch.wait(60)
+    watch.join(60)
     assert (watch.why, seen) == (None, [NO_CDC, NO_CDC])
 
 

@@ -36,7 +36,6 @@ class Run:
         self.ended = False
         self.failure: Failure | None = None
         self.note: Failure | None = None
-        self.idle = False
         self.finished: str | None = None
         self.works = True
         self.stopped = False
@@ -323,7 +322,7 @@ def test_those_without_a_published_table_keep_no_slot_from_one_that_has_some(sit
     waiting, worker = site.subscribe(*"abc"), site.worker("w", most=3)
     worker.beat()
     for run in site.runs["w"]:
-        run.note, run.idle = Failure("shop.orders has no cdc", "ALTER TABLE shop.orders WITH cdc = true"), True
+        run.note = Failure("shop.orders has no cdc", "ALTER TABLE shop.orders WITH cdc = true", idle=True)
     [healthy] = site.subscribe("healthy")
     worker.beat()
     worker.beat()
@@ -337,13 +336,13 @@ def test_those_without_a_published_table_keep_no_slot_from_one_that_has_some(sit
     assert {site.state(identity)[0] for identity in waiting} == {"active"}
 
 
-@pytest.mark.parametrize("failure", [DOWN, None])
-def test_runs_that_only_wait_stay_while_nobody_wants_their_slots(site: Site, failure: Failure | None) -> None:
+@pytest.mark.parametrize("waits", [{"failure": DOWN}, {"note": Failure("no table", "make it", idle=True)}])
+def test_runs_that_only_wait_stay_while_nobody_wants_their_slots(site: Site, waits: dict[str, Failure]) -> None:
     site.subscribe(*"abc")
     worker = site.worker("w", most=3)
     worker.beat()
     for run in site.runs["w"]:
-        run.failure, run.idle, run.works = failure, failure is None, False
+        run.failure, run.note, run.works = waits.get("failure"), waits.get("note"), False
     worker.beat()
     worker.beat()
     assert [run.stopped for run in site.runs["w"]] == [False] * 3
