@@ -235,21 +235,20 @@ class StreamRun:
             LetterTopic.of(settings, name).prepare()
             spark = self._session()
             settings = self._fitting(settings, sink)
-            self._begin(settings)
-            checkpoints = files_in(spark, folder)
-            remove_earlier(checkpoints, self._claim.token)
             spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
-            target = SinkPlace(
-                name,
-                section.type,
-                section.location,
+            document, letters = (
                 SINKS[section.type].document,
-                store_of(section.identity),
-                letters=f"tailrace subscriptions {subscription.reference} --letters",
+                f"tailrace subscriptions {subscription.reference} --letters",
             )
+            target = SinkPlace(name, section.type, section.location, document, store_of(section.identity), letters)
             self._metrics = StreamMetrics(target)
             self._notes = MetaNotes(self._leases, self._claim)
             parts = Parts(settings, sink, spark, target, self._notes)
+            if (claimed := sink.capabilities.claimed) is not None:  # and then the lease is looked at, not before
+                claimed.claim(parts.claim)
+            self._begin(settings)
+            checkpoints = files_in(spark, folder)
+            remove_earlier(checkpoints, self._claim.token)
             self._in_turns(parts)
             if settings.stream.snapshot == ONLY and not self._stop.is_set():
                 self._finished = parts.notes.complaint

@@ -147,8 +147,8 @@ class Worker:
 
         What others wait for, and this worker has no slot for, gets those of runs that wait for their sinks or tables.
         """
-        wanted = len(self._not_run(self._leases.free())) if self.running >= self._pace.most else 0
-        shortage = wanted - len(self._ending)  # whose slots are free soon
+        is_full = self.running >= self._pace.most  # those that end free their slots soon
+        shortage = len(self._not_run(self._leases.free())) - len(self._ending) if is_full else 0
         refresh = self._clock() - self._refreshed >= _REFRESH_SECONDS
         if refresh:
             self._refreshed = self._clock()

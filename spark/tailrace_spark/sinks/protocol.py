@@ -104,9 +104,9 @@ class ClaimedSink(Sink, Protocol):
     """
 
     def claim(self, name: str) -> None:
-        """Write under this name from now on; nothing is asked of the store yet.
+        """Write under this name from now on; a store may be asked now, or at its next use.
 
-        Whoever wrote under it before is refused from the next use of the store on: FencedError.
+        Whoever wrote under it before is refused from the next use of the store on: FencedError, TakenError of files.
         """
 
 

@@ -102,6 +102,12 @@ class FilesOutlet(LogShares):
             return AgainBatch(self.store, self.settings, self.letters)
         return FilesBatch(self.store, self.settings, self.attempt(), self.letters, self._limits, self)
 
+    def claim(self) -> None:
+        """Keep others from writing below the root from now on, if that is not done."""
+        if self._name is None:
+            self.attempt()
+            self._is_done = True  # nothing is written in it yet: the first batch goes on in it
+
     def attempt(self) -> Attempt:
         """Begin one. Files of an earlier one that was not finished cannot be placed any more, nor those of another
         stream. Raises TakenError where another stream has begun since the last one."""

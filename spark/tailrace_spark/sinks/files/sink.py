@@ -11,7 +11,8 @@ from tailrace_spark.sinks.protocol import Capabilities
 
 
 class FilesSink(ChangeLogSink):
-    """As ChangeLogSink, and a ProgressSink. Row images are merged in one process, so that executors write none."""
+    """As ChangeLogSink, and a ClaimedSink and ProgressSink. Row images are merged in one process, so that executors
+    write none."""
 
     def __init__(self, outlet: FilesOutlet, imaging: Imaging | None = None, *, transactions: bool = False) -> None:
         super().__init__(outlet, imaging, outlet, transactions=transactions)
@@ -19,7 +20,12 @@ class FilesSink(ChangeLogSink):
 
     @property
     def capabilities(self) -> Capabilities:
-        return replace(super().capabilities, progress=self)
+        return replace(super().capabilities, claimed=self, progress=self)
+
+    def claim(self, name: str) -> None:
+        """As ClaimedSink says: below a root one writes, whatever its name."""
+        del name
+        self._files.claim()
 
     def progress(self, stream: str) -> SinkProgress | None:
         """As ProgressSink says."""

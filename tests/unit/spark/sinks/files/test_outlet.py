@@ -22,6 +22,8 @@ from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.files.formats import DEFINITION, FileName, source_of
 from tailrace_spark.sinks.files.outlet import FileLimits
 from tailrace_spark.sinks.files.settings import FilesSinkSettings
+from tailrace_spark.sinks.files.sink import FilesSink
+from tailrace_spark.sinks.files.store import TakenError
 from tailrace_spark.sinks.protocol import AGAIN, write_here
 from tailrace_spark.sinks.registry import open_sink
 from tests.held import package
@@ -33,6 +35,7 @@ from tests.unit.spark.sinks.change_log_contract import (
     WIDE,
     ChangeLogContract,
     Topic,
+    changes_of,
     deliver,
     delivered_by,
     place_of,
@@ -252,6 +255,21 @@ def test_a_batch_that_has_what_was_written_again_takes_its_file_away(tmp_path: P
     deliver(stored, piece)
     assert len(stored.records()) == len(names(tmp_path)) == 1
     assert not names(tmp_path)[0].endswith("-replayed.parquet")
+
+
+@pytest.mark.promise("sink.successor")
+def test_a_writer_that_was_stopped_before_its_first_batch_takes_nothing_from_its_heir(tmp_path: Path) -> None:
+    """Whose file begins where that batch does, and goes further."""
+    stored, topic, log = local(tmp_path), Topic(), Log(PLAIN)
+    first, second, third = (topic.piece(log.insert((3 * number,), (), number, v="a")) for number in range(3))
+    with closing(FilesSink(stored.outlet())) as stopped, closing(FilesSink(stored.outlet())) as heir:
+        for sink in (stopped, heir):
+            sink.claim("copy")
+        write_here(heir, [first, second])
+        with pytest.raises(TakenError):
+            write_here(stopped, [first])
+        write_here(heir, [third])
+    assert changes_of(stored.records(), PLAIN) == delivered_by(first, second, third)
 
 
 @pytest.mark.promise("sinks.dead-letters")
