@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from functools import partial
 from pathlib import Path
 from time import time
@@ -19,6 +19,7 @@ import pytest
 from tailrace.local import LocalKafka
 from tailrace_schemas.change import Change
 from tailrace_server.operations.asking import Asked
+from tailrace_spark.sinks.files.store import GoneError
 from tests import mariadb, postgres
 from tests.integration.feed import Feed
 from tests.integration.items import ITEMS, LOG, Row
@@ -204,9 +205,10 @@ class Trial:
 
     def is_equal(self) -> bool:
         """Whether the target shows what the source does."""
-        if not self._target.arrived(self._published):
-            return False
-        return sorted(self._target.rows(ITEMS), key=repr) == sorted(self._source.rows(), key=repr)
+        with suppress(GoneError):  # a batch that is cut otherwise has its files written again, under other names
+            arrived = self._target.arrived(self._published)
+            return arrived and sorted(self._target.rows(ITEMS), key=repr) == sorted(self._source.rows(), key=repr)
+        return False
 
     def _difference(self) -> str:
         stored, source = ({*map(repr, rows)} for rows in (self._target.rows(ITEMS), self._source.rows()))
