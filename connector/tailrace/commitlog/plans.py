@@ -26,7 +26,7 @@ COMPLEX: Final = -2
 
 # Both caches are emptied when full: a workload with that many shapes gains nothing from keeping them.
 _MOST_PLANS: Final = 256
-_MOST_SHAPES: Final = 4096
+_MOST_TABLE_PLANS: Final = 4096
 _WORD: Final = (1 << 64) - 1
 # Column counts from which on a row lists indexes instead of a bitmap (Columns.Serializer).
 _BITMAP_COLUMNS: Final = 64
@@ -124,7 +124,7 @@ def table_plan_of(table: Table) -> TablePlan:
     """The plan of this very definition; kept until another definition of its id is asked for."""
     table_plan = _table_plans.get(table.id)
     if table_plan is None or table_plan.table is not table:
-        if len(_table_plans) >= _MOST_SHAPES:
+        if len(_table_plans) >= _MOST_TABLE_PLANS:
             _table_plans.clear()
         table_plan = _table_plans[table.id] = TablePlan(table)
     return table_plan

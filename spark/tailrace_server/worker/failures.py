@@ -127,7 +127,7 @@ class UnpublishedWatch(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        """What the thread does."""
+        """Ask, until there are topics or it is told to stop."""
         while True:
             try:
                 if self._published():

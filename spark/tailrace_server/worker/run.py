@@ -236,10 +236,8 @@ class StreamRun:
             spark = self._session()
             settings = self._fitting(settings, sink)
             spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
-            document, letters = (
-                SINKS[section.type].document,
-                f"tailrace subscriptions {subscription.reference} --letters",
-            )
+            document = SINKS[section.type].document
+            letters = f"tailrace subscriptions {subscription.reference} --letters"
             target = SinkPlace(name, section.type, section.location, document, store_of(section.identity), letters)
             self._metrics = StreamMetrics(target)
             self._notes = MetaNotes(self._leases, self._claim)

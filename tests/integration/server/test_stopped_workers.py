@@ -55,7 +55,7 @@ _HELD_UP: Final = re.compile(r"what runs goes on until its lease ends|waits for 
 _OUSTED: Final = re.compile(r" fails: .*another (process writes|stream writes|stream has begun to write)")
 """What a worker with a lease says from whom the one that was stopped has taken the sink back."""
 _TAKEN_BACK: Final = {"kafka": 1, "files": 1}
-"""How often that may be, by the sink's type: these are taken by the first batch, before which it is stopped once."""
+"""How often that may be, by the sink's type: one is taken by its first batch, one before the lease is looked at."""
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
 
 

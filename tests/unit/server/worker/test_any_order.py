@@ -28,6 +28,7 @@ from tests.properties import examples
 from tests.support.clock import ManualClock
 from tests.support.meta_database import by
 from tests.unit.server.requests import CLUSTER, request
+from tests.unit.server.worker.runs import DOWN, Run
 
 LEASE: Final = 60.0
 NAMES: Final = ("one", "two", "three")
@@ -36,30 +37,13 @@ MOST: Final = 4
 CALLS: Final = ("renew", "share", "free", "claim", "release", "report", "leave", "keep")
 
 
-@dataclass(eq=False)
-class Run:
-    """What a worker sees of a run; the machine says what becomes of it."""
-
-    claim: Claim
-    ended: bool = False
-    failure: Failure | None = None
-    note: Failure | None = None
-    finished: str | None = None
-    works: bool = True
-    stopped: bool = False
-    quick: bool = True
-
-    def stop(self) -> None:
-        """It ends at once, unless its batch takes longer."""
-        self.stopped, self.ended = True, self.ended or self.quick
+class FinishedRun(Run):
+    """One whose last batch ends while its worker waits."""
 
     def wait(self, seconds: float) -> None:
-        """Its batch ends meanwhile."""
-        assert seconds > 0
+        """Until it has ended."""
+        super().wait(seconds)
         self.ended = self.ended or self.stopped
-
-    def refresh(self) -> None:
-        """There is nothing to keep."""
 
 
 @dataclass(eq=False)
@@ -126,7 +110,8 @@ class Site(RuleBasedStateMachine):
         runs: list[Run] = []
 
         def run(claim: Claim) -> Run:
-            runs.append(Run(claim, quick=len(runs) % 2 == 0))
+            runs.append(FinishedRun(claim))
+            runs[-1].quick = len(runs) % 2 == 1
             return runs[-1]
 
         pace = Pace(lease=LEASE, longest_pause=300, most=MOST)
@@ -175,9 +160,9 @@ class Site(RuleBasedStateMachine):
         run = runs[number % len(runs)]
         match event:
             case "fails":
-                run.failure, run.ended = Failure("the sink is down", "start it"), True
+                run.fail()
             case "waits":
-                run.failure, run.works = Failure("the sink is down", "start it"), False
+                run.failure, run.works = DOWN, False
             case "works":
                 run.failure, run.note, run.works = None, None, True
             case "idle":

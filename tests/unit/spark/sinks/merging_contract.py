@@ -470,22 +470,24 @@ class StoppedWriterContract:
             *(log.delete((number,), (), third) for number in (1, 5)),
             *(log.update((number,), (), third, v="later", w=None) for number in (2, 6)),
         ]
-        taken = [other.insert((number,), (number,), third, v="taken") for number in (1, 2)]
-        ends = other.delete_partition((3,), deleted)
-        behind = wider.update((7,), (), fourth, x="behind")
-        left = [other.insert((3,), (3,), fifth, v="deleted"), other.static((1,), fifth, s="s")]
+        truncated_rows = [other.insert((number,), (number,), third, v="taken") for number in (1, 2)]
+        partition_deletion = other.delete_partition((3,), deleted)
+        last_update = wider.update((7,), (), fourth, x="behind")
+        later_rows = [other.insert((3,), (3,), fifth, v="deleted"), other.static((1,), fifth, s="s")]
         write(followed, *before)
 
         def stopped() -> Iterator[Piece]:
-            pieces = [piece([*earlier[0], taken[0]]), piece(earlier[1])]
+            pieces = [piece([*earlier[0], truncated_rows[0]]), piece(earlier[1])]
             yield from pieces[:stopped_before]
-            write(followed, *earlier[0], *earlier[1], *taken, *later, ends)
+            write(followed, *earlier[0], *earlier[1], *truncated_rows, *later, partition_deletion)
             write(followed, truncate(WIDE, "h", truncated))
             yield from pieces[stopped_before:]
 
         with closing(followed.open()) as sink, suppress(TailraceError):
             write_here(sink, stopped())
-        write(followed, behind, *left)
-        plain = [*before, *earlier[0], *earlier[1], *later, behind]
+        write(followed, last_update, *later_rows)
+        plain = [*before, *earlier[0], *earlier[1], *later, last_update]
         assert followed.rows(PLAIN, "id", "v", "w", "x") == selected(WIDER, plain, "id", "v", "w", "x")
-        assert followed.rows(WIDE, "id", "c", "s", "v") == selected(WIDE, [ends, *left], "id", "c", "s", "v")
+        assert followed.rows(WIDE, "id", "c", "s", "v") == selected(
+            WIDE, [partition_deletion, *later_rows], "id", "c", "s", "v"
+        )
