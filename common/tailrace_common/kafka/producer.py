@@ -317,6 +317,8 @@ class KafkaProducer(ABC):
         answer = answer_to(
             error.code(), retriable=error.retriable(), abort=error.txn_requires_abort(), fatal=error.fatal()
         )
+        if self._producer is not None:
+            self._producer.poll(0)  # calls error_cb, which knows why
         words = f"Kafka: {doing}: {redact(error.str())}{self._errors}"
         if answer is Answer.FENCED:
             return self._fenced(doing, error)

@@ -173,6 +173,7 @@ class Spans:
                 offsets[kafka_partition.topic, kafka_partition.partition] = offset_of(future.result())
             except KafkaException as error:
                 if error.args[0].code() == _TIMED_OUT:
+                    self._admin.poll(0)
                     raise service_error("asking where partitions end", error.args[0], self._errors) from error
                 LOG.debug(
                     "the end of %s[%d]: %s",
@@ -186,6 +187,7 @@ class Spans:
         try:
             topics = self._admin.list_topics(timeout=_SECONDS).topics
         except KafkaException as error:
+            self._admin.poll(0)  # calls error_cb, which knows why
             raise service_error("listing topics", error.args[0], self._errors) from error
         names = (name for name in topics if name.startswith(f"{self._prefix}."))
         return [(name, partition) for name in names for partition in topics[name].partitions]
