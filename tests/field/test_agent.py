@@ -64,7 +64,7 @@ def test_tables_of_accord_are_named_as_they_reach_no_log(kafka: LocalKafka, pref
         session.execute("CREATE TABLE shop.plain (id int PRIMARY KEY, v text) WITH cdc = true")
         with AgentProcess(tmp_path, settings_for(node, kafka, prefix, "shop")) as agent:
             agent.until_ready()
-            assert agent.status()["degraded"] == {}
+            assert agent.faults() == {}
             modes = {"whole": "'full'", "mixed": "'mixed_reads'", "back": "'full'"}
             for name, mode in modes.items():
                 options = f"cdc = true AND transactional_mode = {mode}"
@@ -85,5 +85,5 @@ def test_tables_of_accord_are_named_as_they_reach_no_log(kafka: LocalKafka, pref
             assert all(f"shop.{name} (" in rows["tables logged"]["detail"] for name in modes)
             for name in modes:
                 session.execute(f"DROP TABLE shop.{name}")
-            agent.until(lambda: agent.status()["degraded"] == {})
+            agent.until(lambda: agent.faults() == {})
             assert agent.status()["gauges"]["bypassing_tables"] == 0

@@ -109,6 +109,11 @@ class AgentProcess(CommandProcess):
         except (OSError, urllib.error.URLError):
             return {}
 
+    def faults(self) -> dict[str, str]:
+        """What is degraded, but for Kafka's being slow: so is all that runs beside other work."""
+        degraded = self.status().get("degraded", {"status": "the agent does not answer"})
+        return {name: words for name, words in degraded.items() if name != "slow"}
+
     def _state(self) -> str:
         return f"{json.dumps(self.status())}\n{super()._state()}"
 

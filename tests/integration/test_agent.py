@@ -192,7 +192,7 @@ def test_an_unknown_table_waits_until_it_is_explained(bench: Bench) -> None:
             f"CREATE TABLE {bench.keyspace}.gone (k int PRIMARY KEY, v text) WITH id = {row.id} AND cdc = true"
         )
         agent.until(lambda: agent.count("changes") >= 25)
-        agent.until(lambda: agent.status()["degraded"] == {})
+        agent.until(lambda: agent.faults() == {})
         assert agent.stop() == 0
     assert bench.keys() == Counter(range(20))
     assert bench.keys("gone") == Counter(range(5))

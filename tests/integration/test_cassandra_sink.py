@@ -119,14 +119,16 @@ def times_of(session: Session, of: Table, keyspace: str) -> list[tuple[Any, ...]
     """(key, cell, WRITETIME, TTL) of every plain cell, of fields of user types, and of some keys of maps; of other
     collections the write times of all elements: TTLs of some are what neither node nor driver can tell."""
     found: list[tuple[Any, ...]] = []
-    names = ", ".join(f'"{key.name}"' for key in of.key)
-    for column in of.columns:
+    columns = [*of.key, *of.columns]
+    # All of them, whichever is asked for: Cassandra passes over cells of others below the time of the row's marker,
+    # even of one that has expired, and so leaves out the row. In memory; not always in files.
+    names = ", ".join(f'"{column.name}"' for column in columns)
+    for index, column in enumerate(of.columns, len(of.key)):
         for cell, asked in _cells(column):
-            for row in session.execute(f'SELECT {names}, "{column.name}", {asked} FROM {keyspace}."{of.name}"'):
+            for row in session.execute(f'SELECT {names}, {asked} FROM {keyspace}."{of.name}"'):
                 values = list(row)
-                key, value, times = values[: len(of.key)], values[len(of.key)], values[len(of.key) + 1 :]
-                if value is not None:
-                    found.append((_row(of, of.key, key), cell, *times))
+                if values[index] is not None:
+                    found.append((_row(of, of.key, values[: len(of.key)]), cell, *values[len(columns) :]))
     return sorted(found, key=repr)
 
 

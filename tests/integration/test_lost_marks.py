@@ -67,8 +67,8 @@ class Desk:
         self.prefix = "p"
         self.config: dict[str, bool | int | float | str] = {"bootstrap.servers": self.kafka.bootstrap}
         self.topics = KafkaTopics(self.config, TopicSettings(prefix=self.prefix))
-        self.topics.ensure_internal(INTERNAL)
         feed = Feed(self.kafka.bootstrap, self.prefix)
+        self.topics.ensure_internal(INTERNAL)
         self.encoder: Encoder = feed.add(PLAIN)
         self.topic = feed.topic(PLAIN)
         feed.close()

@@ -133,7 +133,7 @@ def test_what_breaks_a_rule_is_reported_and_held_until_the_rule_gives_way(
             assert client.get_versions(subject) == [1]
             client.set_config(subject, ServerConfig(compatibility=ConfigCompatibilityLevel.NONE))
             agent.until(lambda: len(published(kafka, prefix, topic)) == 2)
-            agent.until(lambda: agent.status()["degraded"] == {})
+            agent.until(lambda: agent.faults() == {})
             assert agent.stop() == 0
     assert ints(published(kafka, prefix, topic)) == {1: 1, 2: 1}
 

@@ -33,7 +33,7 @@ def test_a_clock_that_jumps(trial: Trial) -> None:
 
         agent.until(looked)
         assert states == {(True, True)}
-        assert agent.status()["degraded"] == {}
+        assert agent.faults() == {}
         load.end()
         trial.settle(agent)
 

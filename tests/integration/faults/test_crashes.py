@@ -175,8 +175,11 @@ def test_a_cassandra_that_crashes_with_hundreds_of_segments(
                 agent.until(partial(_has_key, kafka, prefix, f"{prefix}.{table}", 1000 + dies), 120)
                 agent.until(lambda: len(list(node.cdc_raw.glob("*.log"))) < 10, 120)
             assert agent.stop() == 0, agent.words()
+            with cql(node) as session:  # the node itself may have lost what it had not synced when it was killed
+                kept = Counter(row.k for row in session.execute(f"SELECT k FROM {table}"))
     keys = ints(published(kafka, prefix, f"{prefix}.{table}"))
-    assert keys == Counter([*range(640), 1000, 1001])
+    assert keys == kept
+    assert {*range(600), 1000, 1001} <= kept.keys()
 
 
 def end_tracking(node: LocalCassandra, keyspace: str, end: str) -> str:
