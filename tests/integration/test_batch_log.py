@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from tailrace_schemas.generation_records import PublishedGeneration
-from tailrace_spark.job.checkpoint_files import Files, HadoopFiles, LocalFiles, files_in
+from tailrace_spark.job.checkpoint_files import Folder, HadoopFiles, LocalFiles, files_in
 from tailrace_spark.job.generation_log import KEPT_BATCHES, BatchLog
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def _published(number: int) -> PublishedGeneration:
 
 
 @pytest.fixture(params=["local", "hadoop"])
-def files(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Files:
+def files(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Folder:
     """A folder that is not there yet, on either kind of file system."""
     folder = tmp_path / "tailrace"
     return LocalFiles(folder) if request.param == "local" else HadoopFiles(spark, str(folder))
@@ -33,7 +33,7 @@ A, B, C = map(_published, (1, 2, 3))
 
 
 @pytest.mark.promise("stream.repeated-batch")
-def test_what_was_known_then_is_used_again(files: Files, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_was_known_then_is_used_again(files: Folder, caplog: pytest.LogCaptureFixture) -> None:
     assert BatchLog(files).used(7, [A, B], 20) == ([A, B], 20)
     assert BatchLog(files).used(7, [A, B, C], 90) == ([A, B], 20)
     assert BatchLog(files).used(8, [A, B, C], 90) == ([A, B, C], 90)
@@ -45,7 +45,7 @@ def test_what_was_known_then_is_used_again(files: Files, caplog: pytest.LogCaptu
     assert BatchLog(files).used(7, [A, B, C], 120) == ([C], 99)
 
 
-def test_a_note_that_was_cut_off_is_none(files: Files, tmp_path: Path) -> None:
+def test_a_note_that_was_cut_off_is_none(files: Folder, tmp_path: Path) -> None:
     log = BatchLog(files)
     log.used(7, [A], 20)
     file = tmp_path / "tailrace" / "7.json"
@@ -56,7 +56,7 @@ def test_a_note_that_was_cut_off_is_none(files: Files, tmp_path: Path) -> None:
         assert log.used(7, [B], 30 + end) == ([B], 30 + end)
 
 
-def test_old_notes_go(files: Files, tmp_path: Path) -> None:
+def test_old_notes_go(files: Folder, tmp_path: Path) -> None:
     log = BatchLog(files)
     for batch in (0, 1, KEPT_BATCHES):
         log.used(batch, [A], 20)

@@ -18,7 +18,7 @@ from tailrace_common.closing import Closing
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import FencedError, SettingsError
 from tailrace_schemas.formats import require_format
-from tailrace_spark.job.checkpoint_files import Files, LocalFiles
+from tailrace_spark.job.checkpoint_files import Folder, LocalFiles
 
 _NOTE: Final = "stream.json"
 _REMEDY: Final = "set another stream.checkpoint, which reads the topics from stream.starting_offsets on"
@@ -59,7 +59,7 @@ def store_of(identity: str) -> str:
     return blake2b(identity.encode(), digest_size=16, person=b"tailrace-store").hexdigest()
 
 
-def require_own(files: Files, checkpoint: str, job: Job) -> None:
+def require_own(files: Folder, checkpoint: str, job: Job) -> None:
     """Note that `checkpoint` is this job's; raise SettingsError, and leave it alone, where it is not.
 
     `files` are those of `<checkpoint>/tailrace`.
@@ -70,7 +70,7 @@ def require_own(files: Files, checkpoint: str, job: Job) -> None:
         files.write(_NOTE, note)
 
 
-def require_not_anothers(files: Files, checkpoint: str, job: Job) -> str | None:
+def require_not_anothers(files: Folder, checkpoint: str, job: Job) -> str | None:
     """The text of the note in `checkpoint`, None without one. Raises as `require_own`, and writes nothing."""
     text = files.read(_NOTE)
     if text is not None:

@@ -22,8 +22,8 @@ _DEFAULT_FILES: Final = ("spark.hadoop.fs.defaultFS", "spark.hadoop.fs.default.n
 _HADOOPS: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
 
 
-class Files(Protocol):
-    """The files of one folder, by their names."""
+class Folder(Protocol):
+    """A folder and its files, by their names (LocalFiles, HadoopFiles)."""
 
     def read(self, name: str) -> str | None:
         """A file's text; None where there is none."""
@@ -33,10 +33,6 @@ class Files(Protocol):
 
     def delete(self, name: str) -> None:
         """Take the file away, if it is there."""
-
-
-class Folder(Files, Protocol):
-    """Files that can be listed."""
 
     def names(self) -> list[str]:
         """The files of the folder, in any order; none where there is no folder."""
@@ -64,7 +60,7 @@ def local_files(folder: str, spark: Mapping[str, Scalar], environ: Mapping[str, 
     return None if url.scheme or elsewhere else LocalFiles(Path(folder))
 
 
-def write_promptly(spark: SparkSession, files: Files) -> None:
+def write_promptly(spark: SparkSession, files: Folder) -> None:
     """Have Spark write its own files beside ours, in a checkpoint on this machine, by fewer processes.
 
     Left to itself it asks Hadoop's FileContext, which starts `readlink` eight times for each file that it renames: some
@@ -73,25 +69,6 @@ def write_promptly(spark: SparkSession, files: Files) -> None:
     """
     if isinstance(files, LocalFiles) and spark.version.startswith("4.1.") and spark.conf.get(_WRITER, None) is None:
         spark.conf.set(_WRITER, f"{_WRITERS}.FileSystemBasedCheckpointFileManager")
-
-
-class MemoryFiles:
-    """In this process, and gone with it."""
-
-    def __init__(self) -> None:
-        self._texts: dict[str, str] = {}
-
-    def read(self, name: str) -> str | None:
-        """As Files says."""
-        return self._texts.get(name)
-
-    def write(self, name: str, text: str) -> None:
-        """As Files says."""
-        self._texts[name] = text
-
-    def delete(self, name: str) -> None:
-        """As Files says."""
-        self._texts.pop(name, None)
 
 
 class LocalFiles:
@@ -106,7 +83,7 @@ class LocalFiles:
         return self._folder
 
     def read(self, name: str) -> str | None:
-        """As Files says."""
+        """As Folder says."""
         try:
             return (self._folder / name).read_text("utf-8")
         except FileNotFoundError:
@@ -124,7 +101,7 @@ class LocalFiles:
         (self._folder / f".{name}.crc").unlink(missing_ok=True)  # what Hadoop once wrote beside it is of another text
 
     def delete(self, name: str) -> None:
-        """As Files says."""
+        """As Folder says."""
         (self._folder / name).unlink(missing_ok=True)
 
     def names(self) -> list[str]:
@@ -152,7 +129,7 @@ class HadoopFiles:
         return bool(self._files.getUri().getScheme() == "file")
 
     def read(self, name: str) -> str | None:
-        """As Files says."""
+        """As Folder says."""
         file = self._file(name)
         if not self._files.exists(file):
             return None
@@ -164,7 +141,7 @@ class HadoopFiles:
             stream.close()
 
     def write(self, name: str, text: str) -> None:
-        """As Files says."""
+        """As Folder says."""
         stream = self._files.create(self._file(name), True)
         try:
             stream.write(bytearray(text.encode()))
@@ -172,7 +149,7 @@ class HadoopFiles:
             stream.close()
 
     def delete(self, name: str) -> None:
-        """As Files says."""
+        """As Folder says."""
         self._files.delete(self._file(name), False)
 
     def names(self) -> list[str]:

@@ -13,7 +13,7 @@ from tailrace_common.topics import GenerationReader
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.generation_records import PublishedGeneration
 from tailrace_spark.job.checkpoint import decode_note, encode_note
-from tailrace_spark.job.checkpoint_files import Files
+from tailrace_spark.job.checkpoint_files import Folder
 from tailrace_spark.streams.lookup import StreamTable
 
 log = logging.getLogger("tailrace_spark")
@@ -25,7 +25,7 @@ KEPT_BATCHES: Final = 100
 class BatchLog:
     """One small JSON file per batch, in `<checkpoint>/tailrace`."""
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: Folder) -> None:
         self._files = files
 
     def used(

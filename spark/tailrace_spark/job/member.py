@@ -15,14 +15,13 @@ from tailrace_common.settings import Settings
 from tailrace_common.topics import SchemaReader
 from tailrace_schemas.errors import TailraceError
 from tailrace_spark.batch.delivery import Piece, SinkProgress, Summary
-from tailrace_spark.job.checkpoint_files import MemoryFiles
 from tailrace_spark.job.endings import reason
 from tailrace_spark.job.metrics import StreamMetrics
 from tailrace_spark.job.offsets import Offsets
 from tailrace_spark.job.progress import MANY_RECORDS, Progress
 from tailrace_spark.job.runner import Runner
 from tailrace_spark.job.sharing import Handover, Seat, SharedPart, advanced, without_read
-from tailrace_spark.job.sink_check import NothingPlanned, SinkCheck
+from tailrace_spark.job.sink_check import SinkCheck
 from tailrace_spark.job.upkeep import Sweeper
 from tailrace_spark.shaping import newest, shape_of
 from tailrace_spark.sinks.protocol import Sink
@@ -95,15 +94,7 @@ class Member:
         self._check: SinkCheck | None = None
         stops = settings.stream.fail_on_data_loss
         if (progress := sink.capabilities.progress) is not None:
-            self._check = SinkCheck(
-                progress,
-                MemoryFiles(),
-                NothingPlanned(),
-                location,
-                "of a shared reading",
-                stops=stops,
-                earlier=earlier.kept,
-            )
+            self._check = SinkCheck(progress, None, location, "of a shared reading", stops=stops, earlier=earlier.kept)
         self._sweeper = Sweeper(sink, threading.Lock(), metrics)
 
     @property

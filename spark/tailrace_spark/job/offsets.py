@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from tailrace_common.kafka import TopicState
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import offsets_from_json, offsets_to_json
-from tailrace_spark.job.checkpoint_files import Files, Folder, files_in
+from tailrace_spark.job.checkpoint_files import Folder, files_in
 
 Offsets = Mapping[KafkaPartition, int]
 
@@ -51,7 +51,7 @@ class PlannedOffsets:
         folder = checkpoint.rstrip("/")
         self._planned: Folder = files_in(spark, f"{folder}/offsets")
         self._done: Folder = files_in(spark, f"{folder}/commits")
-        self._first: Files = files_in(spark, f"{folder}/sources/0")
+        self._first: Folder = files_in(spark, f"{folder}/sources/0")
 
     def pending(self) -> tuple[int, PlannedBatch] | None:
         """The last batch that was planned; where it is done already, its plan ends where it begins: at its end.
@@ -102,7 +102,7 @@ class PlannedOffsets:
         return PlannedBatch(first_offsets(self._first.read("0") or ""), end)
 
 
-def begun_in(first: Files) -> bool:
+def begun_in(first: Folder) -> bool:
     """Whether Spark has noted the offsets at which a stream begins: `first` are the files of `sources/0`."""
     return first.read("0") is not None
 
@@ -129,7 +129,7 @@ def first_offsets(text: str) -> dict[KafkaPartition, int]:
     return offsets_from_json(offsets)
 
 
-def _rewrite(files: Files, name: str, offsets: Offsets) -> None:
+def _rewrite(files: Folder, name: str, offsets: Offsets) -> None:
     lines = (files.read(name) or "").splitlines()
     files.write(name, "\n".join([*lines[:2], offsets_to_json(offsets)]))
 

@@ -23,7 +23,7 @@ from tailrace_schemas.table import Table
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import MicroBatch, Piece, Summary
 from tailrace_spark.job.checkpoint import decode_note, encode_note
-from tailrace_spark.job.checkpoint_files import Files
+from tailrace_spark.job.checkpoint_files import Folder
 from tailrace_spark.job.progress import ExecutionChoice
 from tailrace_spark.sinks.protocol import DataWriter, Definitions, HereOnlyError, Sink, write_here
 from tailrace_spark.snapshot.read_back import ReadBack
@@ -176,7 +176,7 @@ class ExecutorShares:
             raise missing_packages(error) from error
 
 
-def stream_id(files: Files) -> str:
+def stream_id(files: Folder) -> str:
     """The id of a checkpoint's stream; it is in the checkpoint before anybody hears of it.
 
     `files` are those of `<checkpoint>/tailrace`.

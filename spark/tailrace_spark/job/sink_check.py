@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from typing import Final, Protocol
+from types import MappingProxyType
+from typing import Final
 from uuid import uuid4
 
 from tailrace_schemas.errors import DataLossError, ServiceError
 from tailrace_spark.batch.delivery import NO_BATCH, SinkProgress, missing_from_sink
 from tailrace_spark.job.checkpoint import decode_note, encode_note
-from tailrace_spark.job.checkpoint_files import Files
+from tailrace_spark.job.checkpoint_files import Folder
 from tailrace_spark.job.offsets import Offsets
 from tailrace_spark.sinks.protocol import ProgressSink
 
@@ -18,39 +19,17 @@ log = logging.getLogger("tailrace_spark")
 _NOTE: Final = "sink.json"
 
 
-class Committed(Protocol):
-    """What a checkpoint counts as written, as PlannedOffsets has it."""
-
-    def committed(self) -> int: ...
-
-    def offsets_after(self, batch: int) -> Offsets: ...
-
-
-class NothingPlanned:
-    """Of a stream without a checkpoint of its own, at its beginning."""
-
-    def committed(self) -> int:
-        """No batch."""
-        return NO_BATCH
-
-    def offsets_after(self, batch: int) -> Offsets:
-        """None."""
-        del batch
-        return {}
-
-
 class SinkCheck:
     """Compares what a sink keeps of a stream with what the stream's checkpoint counts as written.
 
-    `files` are those of `<checkpoint>/tailrace`, whose note has the stream's id. `location` and `checkpoint` are for
-    people; `stops` is stream.fail_on_data_loss. One thread at a time.
+    `files` are those of `<checkpoint>/tailrace`, whose note has the stream's id; None: it has no checkpoint of its own,
+    and a new id. `location` and `checkpoint` are for people; `stops` is stream.fail_on_data_loss. One thread at a time.
     """
 
     def __init__(
         self,
         sink: ProgressSink,
-        files: Files,
-        planned: Committed,
+        files: Folder | None,
         location: str,
         checkpoint: str,
         *,
@@ -60,18 +39,19 @@ class SinkCheck:
         """`earlier` is what the sink kept last of a stream that this one goes on from: it has to be there still."""
         self._sink = sink
         self._files = files
-        self._planned = planned
         self._between = f"sink {location or 'of this stream'} and stream.checkpoint {checkpoint} do not fit together"
         self._stops = stops
         self._stream: str | None = None
         self.kept = earlier
         """What the sink kept last."""
 
-    def begin(self) -> None:
-        """Before the query starts. Raises DataLossError; a sink that does not answer is asked at the first batch."""
-        batch = self._planned.committed()
+    def begin(self, batch: int = NO_BATCH, end: Offsets = MappingProxyType({})) -> None:
+        """Before the query starts; `batch` is the last that counts as written, and `end` where it ends.
+
+        Raises DataLossError; a sink that does not answer is asked at the first batch.
+        """
         try:
-            self._require(SinkProgress("", batch, self._planned.offsets_after(batch)))
+            self._require(batch, end)
         except ServiceError as error:
             log.warning("could not read this stream's progress from the sink; the first batch tries again: %s", error)
 
@@ -80,17 +60,16 @@ class SinkCheck:
 
         Raises DataLossError, and ServiceError where the sink does not answer.
         """
-        self._require(SinkProgress("", batch - 1, start))
+        self._require(batch - 1, start)
 
     def behind(self, batch: int, end: Offsets) -> None:
         """Keep that a batch up to there is in the sink, before the checkpoint counts it. Raises ServiceError."""
-        progress = SinkProgress(self._id(), batch, end)
+        progress = SinkProgress(self._id(batch - 1, end), batch, end)
         self._sink.keep_progress(progress)
         self.kept = progress
 
-    def _require(self, committed: SinkProgress) -> None:
-        committed = SinkProgress(self._id_or_new(committed), committed.batch, committed.offsets)
-        self._require_kept(committed)
+    def _require(self, batch: int, end: Offsets) -> None:
+        self._require_kept(SinkProgress(self._id(batch, end), batch, end))
 
     def _require_kept(self, committed: SinkProgress) -> None:
         missing = missing_from_sink(committed, self._sink.progress(committed.stream))
@@ -105,17 +84,18 @@ class SinkCheck:
         log.error("%s: %s; the stream goes on without them (stream.fail_on_data_loss = false)", self._between, missing)
         self._sink.keep_progress(committed)
 
-    def _id_or_new(self, committed: SinkProgress) -> str:
-        """The stream's id; a new one is in the sink before it is in the checkpoint."""
-        if self._stream is None and self._files.read(_NOTE) is None:
+    def _id(self, batch: int, end: Offsets) -> str:
+        """The stream's id; a new one is in the sink, with what counts as written, before it is in the note."""
+        if self._stream is None:
+            note = None if self._files is None else self._files.read(_NOTE)
+            if note is not None:
+                self._stream = str(decode_note(note, _NOTE)["stream"])
+                return self._stream
             if self.kept is not None:
                 self._require_kept(self.kept)
             stream = uuid4().hex
-            self._sink.keep_progress(SinkProgress(stream, committed.batch, committed.offsets))
-            self._files.write(_NOTE, encode_note(stream=stream))
-        return self._id()
-
-    def _id(self) -> str:
-        if self._stream is None:
-            self._stream = str(decode_note(self._files.read(_NOTE) or "{}", _NOTE)["stream"])
+            self._sink.keep_progress(SinkProgress(stream, batch, end))
+            if self._files is not None:
+                self._files.write(_NOTE, encode_note(stream=stream))
+            self._stream = stream
         return self._stream

@@ -136,7 +136,7 @@ class Stream:
         kafka, prefix, stops = settings.kafka.reveal(), settings.topics.prefix, settings.stream.fail_on_data_loss
         self._schemas = SchemaReader(kafka, prefix, ordered=True)
         self._ends = PartitionEnds(kafka)
-        planned = PlannedOffsets(self._spark, checkpoint)
+        planned = self._planned = PlannedOffsets(self._spark, checkpoint)
         self._watch = TopicWatch(
             self._files, planned, TopicStates(kafka), stops=stops, wait=self._stop.wait, earlier=self._earlier
         )
@@ -148,7 +148,7 @@ class Stream:
         if (progress := sink.capabilities.progress) is not None:
             earlier = self._earlier.kept
             self._sink_check = SinkCheck(
-                progress, self._files, planned, self._location, checkpoint, stops=stops, earlier=earlier
+                progress, self._files, self._location, checkpoint, stops=stops, earlier=earlier
             )
         self._upkeep: Upkeep | None = None
         if (announced := sink.capabilities.announcements) is not None:
@@ -206,8 +206,9 @@ class Stream:
         if not self._claimed:
             self._claim_checkpoint()
         if self._sink_check is not None:
+            batch = self._planned.committed()
             with self._sink_lock:
-                self._sink_check.begin()
+                self._sink_check.begin(batch, self._planned.offsets_after(batch))
         if self._upkeep is not None:
             self._upkeep.run(self._read_to)
         bounds = answer_times(self._retry.patience, stream.kafka.reveal())

@@ -13,7 +13,7 @@ from typing import Any, Final
 from tailrace_common.kafka import TopicState, TopicStates
 from tailrace_schemas.errors import DataLossError, ServiceError
 from tailrace_spark.job.checkpoint import decode_note, encode_note
-from tailrace_spark.job.checkpoint_files import Files
+from tailrace_spark.job.checkpoint_files import Folder
 from tailrace_spark.job.endings import reason
 from tailrace_spark.job.metrics import StreamMetrics
 from tailrace_spark.job.offsets import (
@@ -51,7 +51,7 @@ class TopicWatch:
 
     def __init__(
         self,
-        files: Files,
+        files: Folder,
         planned: PlannedOffsets,
         states: TopicStates,
         *,

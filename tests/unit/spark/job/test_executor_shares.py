@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal, cast
 
@@ -11,7 +12,7 @@ from pyspark.errors import PythonException
 from tailrace_schemas.avro import SchemaEntry
 from tailrace_spark.batch.delivery import partition_counts
 from tailrace_spark.job.checkpoint import decode_note
-from tailrace_spark.job.checkpoint_files import MemoryFiles
+from tailrace_spark.job.checkpoint_files import LocalFiles
 from tailrace_spark.job.runner import ExecutorShares, MissingPackagesError, stream_id
 from tailrace_spark.tasks.job import TaskRunner
 from tests.unit.spark.sinks.planned import PlannedWriter
@@ -50,11 +51,11 @@ class Failing:
         raise self._error
 
 
-def test_the_streams_id_is_in_the_checkpoint_and_stays() -> None:
-    files = MemoryFiles()
+def test_the_streams_id_is_in_the_checkpoint_and_stays(tmp_path: Path) -> None:
+    files = LocalFiles(tmp_path)
     stream = stream_id(files)
     assert decode_note(files.read("tasks.json") or "", "tasks.json")["stream"] == stream
-    assert stream_id(files) == stream != stream_id(MemoryFiles())
+    assert stream_id(files) == stream != stream_id(LocalFiles(tmp_path / "another"))
 
 
 def test_spark_plans_offsets_for_all_partitions_of_a_topic() -> None:

@@ -17,6 +17,7 @@ from tailrace_common.settings.sinks import SINK_TYPES
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.batch.delivery import MicroBatch
 from tailrace_spark.job.checkpoint import Job, require_own, store_of
+from tailrace_spark.job.checkpoint_files import LocalFiles
 from tailrace_spark.job.metrics import MetricsServer, StreamMetrics
 from tailrace_spark.job.progress import SinkPlace
 from tailrace_spark.sinks.registry import open_sink
@@ -59,7 +60,7 @@ def test_every_type_is_looked_at() -> None:
 
 @pytest.mark.promise("sinks.locations")
 @pytest.mark.parametrize(("kind", "said", "location"), SECTIONS)
-def test_no_location_has_a_secret(kind: str, said: dict[str, Any], location: str) -> None:
+def test_no_location_has_a_secret(kind: str, said: dict[str, Any], location: str, tmp_path: Path) -> None:
     """Nor have the label of the metrics, /status, or what is noted in a checkpoint."""
     found = section(kind, said)
     assert found.location == location
@@ -72,9 +73,9 @@ def test_no_location_has_a_secret(kind: str, said: dict[str, Any], location: str
             assert location in text
             assert SECRET not in text
     assert SECRET not in repr(target)
-    files = Notes()
+    files = LocalFiles(tmp_path)
     require_own(files, "c", Job(prefix="t", sink=found.location, store=target.store))
-    assert SECRET not in json.dumps(files.texts)
+    assert SECRET not in (files.read("stream.json") or SECRET)
 
 
 @pytest.mark.promise("sinks.locations")
@@ -123,34 +124,18 @@ def test_what_executors_are_given_shows_no_secret(number: int) -> None:
     assert SECRET not in repr(writer) + str(writer)
 
 
-class Notes:
-    """The files of a checkpoint."""
-
-    def __init__(self) -> None:
-        self.texts: dict[str, str] = {}
-
-    def read(self, name: str) -> str | None:
-        return self.texts.get(name)
-
-    def write(self, name: str, text: str) -> None:
-        self.texts[name] = text
-
-    def delete(self, name: str) -> None:
-        self.texts.pop(name, None)
-
-
 @pytest.mark.promise("sinks.locations")
-def test_a_checkpoint_tells_endpoints_of_one_host_apart() -> None:
+def test_a_checkpoint_tells_endpoints_of_one_host_apart(tmp_path: Path) -> None:
     """By a digest."""
     one, other = (section("http", {"url": f"https://h/{path}?x=1"}) for path in (SECRET, "other"))
     jobs = [Job(prefix="t", sink=found.location, store=store_of(found.identity)) for found in (one, other)]
-    files = Notes()
+    files = LocalFiles(tmp_path)
     require_own(files, "c", jobs[0])
     require_own(files, "c", jobs[0])
     with pytest.raises(SettingsError, match="is of another sink at https://h, which would lack") as raised:
         require_own(files, "c", jobs[1])
     assert SECRET not in str(raised.value)
-    assert SECRET not in json.dumps(files.texts)
+    assert SECRET not in (files.read("stream.json") or SECRET)
 
 
 def test_a_checkpoint_tells_catalogs_and_namespaces_of_one_warehouse_apart() -> None:
