@@ -43,7 +43,7 @@ class Events(Protocol):
 
 
 class Lineage:
-    """The events of one run of a stream; none where there is nothing to `open` them.
+    """The events of one run of a stream; `events` sends them, and is closed at the run's end.
 
     `tables` are those that the stream follows, as far as they are announced. `clock` is monotonic, in seconds. An event
     of a run comes `seconds` after the one before, or sooner where a table is new.
@@ -51,16 +51,15 @@ class Lineage:
 
     def __init__(
         self,
-        open: Callable[[], Events] | None,
+        events: Events,
         tables: Callable[[], list[TableLineage]],
         clock: Callable[[], float],
         seconds: float,
     ) -> None:
-        self._open = open
+        self._events = events
         self._tables = tables
         self._clock = clock
         self._seconds = seconds
-        self._events: Events | None = None
         self._records: Counter[str] = Counter()
         self._told: set[str] = set()
         self._at = clock()
@@ -68,10 +67,6 @@ class Lineage:
     @contextmanager
     def running(self) -> Iterator[None]:
         """The run: the last event says whether it ended in order, with an error, or because it was interrupted."""
-        if self._open is None:
-            yield
-            return
-        self._events = self._open()
         try:
             self._emit("start")
             yield
@@ -85,19 +80,14 @@ class Lineage:
             self._emit("complete")
         finally:
             self._events.close()
-            self._events = None
 
     def wrote(self, progress: Progress) -> None:
         """A batch is in the sink."""
-        if self._events is None:
-            return
         self._records.update({table: done.records for table, done in progress.tables.items()})
         if not progress.tables.keys() <= self._told or self._clock() - self._at >= self._seconds:
             self._emit("running")
 
     def _emit(self, state: State, error: str | None = None) -> None:
-        if self._events is None:
-            return
         tables = [replace(lineage, records=self._records[str(lineage.source)]) for lineage in self._tables()]
         self._told = {str(lineage.source) for lineage in tables} | self._records.keys() | self._told
         self._records.clear()

@@ -12,7 +12,6 @@ from pyspark.sql import SparkSession
 
 from tailrace_common.closing import Closing
 from tailrace_common.sections.sink import Dataset, SourceTable, first_server
-from tailrace_common.sections.stream import TracesSettings
 from tailrace_common.settings import Settings
 from tailrace_common.topics import SchemaReader
 from tailrace_common.tracing.opening import open_tracer
@@ -27,20 +26,44 @@ from tailrace_spark.source.kafka import reads_topic
 log = logging.getLogger("tailrace_spark")
 
 
-class BatchTraces(Closing):
-    """Sends the spans of one stream, where the settings ask for them. `location` names the sink without secrets."""
+class Telling(Closing):
+    """Of one stream. `options` are those of Spark's Kafka source that it needs."""
 
-    def __init__(self, settings: TracesSettings, name: str, location: str) -> None:
+    def __init__(self, settings: Settings, name: str, location: str) -> None:
+        """`location` names the sink without secrets. Raises SettingsError where a package lacks."""
+        self._settings = settings
         about = {"tailrace.stream": name, "tailrace.sink": location}
-        self._tracer = open_tracer(settings.endpoint, "tailrace-stream", about)
+        self._tracer = open_tracer(settings.traces.endpoint, "tailrace-stream", about)
+        self._lineage: Lineage | None = None
+        # Where spans are sent, records are read with their headers.
+        self.options = {} if self._tracer is None else {"includeHeaders": "true"}
 
-    @property
-    def options(self) -> dict[str, str]:
-        """Options of Spark's Kafka source: where spans are sent, records are read with their headers."""
-        return {} if self._tracer is None else {"includeHeaders": "true"}
+    @contextmanager
+    def running(
+        self, schemas: SchemaReader, shape: Shape | None, spark: SparkSession, ending: Collection[str]
+    ) -> Iterator[None]:
+        """A run of the stream, with the lineage that the settings ask for, if any; `ending` is empty for one that runs
+        on.
+
+        Raises SettingsError where the package lacks.
+        """
+        settings, section = self._settings, self._settings.lineage
+        if section.transport == "none":
+            yield
+            return
+        tables = partial(_tables, settings, schemas, shape, reads_topic(spark, settings))
+        events = _events(settings, spark.version, ends=bool(ending))
+        self._lineage = Lineage(events, tables, time.monotonic, section.running_seconds)
+        try:
+            with self._lineage.running():
+                yield
+        finally:
+            self._lineage = None
 
     def wrote(self, progress: Progress) -> None:
         """A batch is in the sink, just now."""
+        if self._lineage is not None:
+            self._lineage.wrote(progress)
         if self._tracer is None or not progress.traces:
             return
         began = time.time_ns() - round(progress.seconds * 1e9)
@@ -58,57 +81,12 @@ class BatchTraces(Closing):
         self._tracer.batch("tailrace.batch", sorted(progress.traces), began, about)
 
     def close(self) -> None:
-        """Send what has ended, for a few seconds at most."""
+        """Send the spans that wait, for a few seconds at most."""
         if self._tracer is not None:
             self._tracer.close()
 
 
-class Telling(Closing):
-    """Of one stream. `options` are those of Spark's Kafka source that it needs."""
-
-    def __init__(self, settings: Settings, name: str, location: str) -> None:
-        """`location` names the sink without secrets. Raises SettingsError where a package lacks."""
-        self._settings = settings
-        self._traces = BatchTraces(settings.traces, name, location)
-        self._lineage: Lineage | None = None
-        self.options = self._traces.options
-
-    @contextmanager
-    def running(
-        self, schemas: SchemaReader, shape: Shape | None, spark: SparkSession, ending: Collection[str]
-    ) -> Iterator[None]:
-        """A run of the stream, which has a lineage; `ending` is empty for one that runs on. Raises as `lineage_of`."""
-        self._lineage = lineage_of(self._settings, schemas, shape, spark, ending)
-        with self._lineage.running():
-            yield
-
-    def wrote(self, progress: Progress) -> None:
-        """A batch is in the sink, just now."""
-        self._traces.wrote(progress)
-        if self._lineage is not None:
-            self._lineage.wrote(progress)
-
-    def close(self) -> None:
-        """Send the spans that wait, for a few seconds at most."""
-        self._traces.close()
-
-
-def lineage_of(
-    settings: Settings, schemas: SchemaReader, shape: Shape | None, spark: SparkSession, ending: Collection[str]
-) -> Lineage:
-    """The lineage that the settings ask for, if any. `ending` is empty for a stream that runs on.
-
-    Its run raises SettingsError where the package lacks.
-    """
-    section = settings.lineage
-    if section.transport == "none":
-        return Lineage(None, list, time.monotonic, section.running_seconds)
-    opening = partial(_open, settings, spark.version, bool(ending))
-    tables = partial(_tables, settings, schemas, shape, reads_topic(spark, settings))
-    return Lineage(opening, tables, time.monotonic, section.running_seconds)
-
-
-def _open(settings: Settings, spark: str, ends: bool) -> Events:
+def _events(settings: Settings, spark: str, *, ends: bool) -> Events:
     try:
         from tailrace_spark.job.lineage_events import LineageEvents, StreamJob
     except ImportError as cause:

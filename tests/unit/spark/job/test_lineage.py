@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from jsonschema import ValidationError
@@ -21,6 +21,7 @@ from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.job.lineage import Lineage, State, TableLineage
 from tailrace_spark.job.lineage_events import LineageEvents, StreamJob
 from tailrace_spark.job.progress import Progress, TableProgress
+from tailrace_spark.job.telling import Telling
 from tests.support.clock import ManualClock
 from tests.support.openlineage import LineageServer, require_valid
 from tests.unit.tables import table
@@ -74,7 +75,7 @@ def wrote(**records: int) -> Progress:
 
 def test_a_run_tells_its_start_its_tables_and_its_end() -> None:
     told, clock, tables = Told(), ManualClock(), [of(ORDERS)]
-    lineage = Lineage(lambda: told, lambda: tables, clock, 60)
+    lineage = Lineage(told, lambda: tables, clock, 60)
     with lineage.running():
         lineage.wrote(wrote(orders=3))  # soon after the start, which knew the table
         lineage.wrote(wrote(orders=4))
@@ -102,7 +103,7 @@ def test_a_run_tells_its_start_its_tables_and_its_end() -> None:
 )
 def test_a_run_that_does_not_end_in_order_says_so(error: BaseException, last: object) -> None:
     told = Told()
-    lineage = Lineage(lambda: told, lambda: [of(ORDERS)], ManualClock(), 60)
+    lineage = Lineage(told, lambda: [of(ORDERS)], ManualClock(), 60)
     with pytest.raises(type(error)), lineage.running():
         raise error
     assert told.states[-1] == last
@@ -110,9 +111,9 @@ def test_a_run_that_does_not_end_in_order_says_so(error: BaseException, last: ob
 
 
 def test_without_a_transport_nothing_is_asked() -> None:
-    lineage = Lineage(None, lambda: pytest.fail("asked for tables"), ManualClock(), 60)
-    with lineage.running():
-        lineage.wrote(wrote(orders=3))
+    telling = Telling(Settings.model_validate({}), "stream", "")
+    with telling.running(cast(Any, None), None, cast(Any, None), ()):
+        telling.wrote(wrote(orders=3))
 
 
 def test_every_event_fits_the_schemas_of_openlineage(tmp_path: Path) -> None:
