@@ -70,7 +70,7 @@ BREAKAGES: Final = {
     ),
     "a-deleted-topic-stops-all": breakage(
         "a topic that is deleted stops its own table alone",
-        "tailrace_spark.job.topic_watch:LossPolicy.recover",
+        "tailrace_spark.job.topic_watch:TopicWatch.recover",
         negate("not losses"),
         Red(LOST, "test_a_deleted_topic_stops_its_table_alone", "the stream ended: "),
         needs=Needs.KAFKA,

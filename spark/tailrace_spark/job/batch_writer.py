@@ -22,7 +22,7 @@ from tailrace_spark.job.progress import Execution, ExecutionChoice, Progress, Ta
 from tailrace_spark.job.retry import SINK, Blockage, Retry
 from tailrace_spark.job.runner import ExecutorShares, Runner
 from tailrace_spark.job.sink_check import SinkCheck
-from tailrace_spark.job.topic_watch import LossPolicy, TopicWatch
+from tailrace_spark.job.topic_watch import TopicWatch
 from tailrace_spark.shaping import Shape
 from tailrace_spark.streams.lookup import StreamTable
 from tailrace_spark.tasks.job import TaskRunner
@@ -49,7 +49,6 @@ class BatchWriter:
         *,
         shape: Shape | None,
         watch: TopicWatch,
-        losses: LossPolicy,
         sink_check: SinkCheck | None,
         tasks: TaskRunner | None,
         choice: ExecutionChoice,
@@ -64,7 +63,6 @@ class BatchWriter:
         self._generations = generations
         self._shape = shape
         self._watch = watch
-        self._losses = losses
         self._sink_check = sink_check
         self._tasks = tasks
         self._choice = choice
@@ -77,7 +75,7 @@ class BatchWriter:
         began = time.monotonic()
         blocked = Blockage(batch)
         table = self._retry.until_done(blocked, "generations", lambda: self._generations.table(batch))
-        plan = self._losses.plan(batch)
+        plan = self._watch.plan(batch)
         if plan is not None:
             self._retry.until_done(blocked, "topics", lambda: self._watch.check(plan))
         if (check := self._sink_check) is not None:

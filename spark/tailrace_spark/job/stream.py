@@ -39,7 +39,7 @@ from tailrace_spark.job.snapshot_assembly import snapshot_run
 from tailrace_spark.job.snapshot_notes import Notes
 from tailrace_spark.job.snapshot_run import SnapshotThread
 from tailrace_spark.job.telling import Telling
-from tailrace_spark.job.topic_watch import LossPolicy, TopicWatch
+from tailrace_spark.job.topic_watch import TopicWatch
 from tailrace_spark.job.upkeep import KafkaHosts, Sweeper, Upkeep
 from tailrace_spark.shaping import masks_of, newest, shape_of
 from tailrace_spark.sinks.protocol import Sink
@@ -138,10 +138,10 @@ class Stream:
         self._ends = PartitionEnds(kafka)
         planned = self._planned = PlannedOffsets(self._spark, checkpoint)
         self._watch = TopicWatch(
-            self._files, planned, TopicStates(kafka), stops=stops, wait=self._stop.wait, earlier=self._earlier
-        )
+            self._files, planned, TopicStates(kafka), self._metrics, checkpoint,
+            stops=stops, wait=self._stop.wait, earlier=self._earlier,
+        )  # fmt: skip
         sink = of_readings(sink, self._watch.readings)
-        self._losses = LossPolicy(self._watch, planned, self._metrics, checkpoint, stops=stops)
         reader = GenerationReader.open(kafka, internal_topic(prefix, Internal.GENERATIONS))
         self._generations = BatchGenerations(reader, BatchLog(self._files))
         self._sink_check: SinkCheck | None = None
@@ -167,7 +167,6 @@ class Stream:
             self._generations,
             shape=self._shape,
             watch=self._watch,
-            losses=self._losses,
             sink_check=self._sink_check,
             tasks=tasks,
             choice=execution_choice(settings.stream.execution, executors=tasks is not None),
@@ -284,7 +283,7 @@ class Stream:
         if self._settings.stream.snapshot == "only":
             self._snapshots.run(self._stop)
             return
-        self._losses.at_start(ends=ends)
+        self._watch.at_start(ends=ends)
         while True:
             query = self.start(**trigger)
             try:
@@ -293,13 +292,13 @@ class Stream:
                 if self._over:
                     return
                 failure, self._failure = self._failure or error, None
-                self._losses.recover(failure, error, ends=ends)
+                self._watch.recover(failure, error, ends=ends)
             else:
                 if not ends or self._over or not self._snapshots.outstanding:
                     break
                 self._snapshots.run(self._stop)  # then what was written meanwhile
         if not self._over:  # else it was stopped, and is not done
-            self._losses.require_none_stopped()
+            self._watch.require_none_stopped()
 
     def _await(self, query: StreamingQuery, *, beside: bool) -> None:
         """Wait for the query's end, with snapshots beside it or without; what they raise ends the query too."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Set
+from dataclasses import replace
 from typing import Any, Final
 
 from tailrace_common.kafka import TopicState, TopicStates
@@ -34,7 +35,6 @@ _NOTE: Final = "topics.json"
 _LOOKS: Final = 4
 _LOOK_SECONDS: Final = 0.5
 
-Wait = Callable[[float], object]
 log: Final = logging.getLogger("tailrace_spark")
 
 
@@ -43,10 +43,11 @@ class ChangedTopicsError(Exception):
 
 
 class TopicWatch:
-    """Knows the topics that a stream reads by their ids. One thread at a time.
+    """Knows the topics that a stream reads by their ids, and looks for losses: before a query, each batch, and after a
+    query has failed.
 
-    `stops` says whether a loss stops its table; else the stream reads on with what is left. `stopped` has the words of
-    each topic that is left out. `files` are those of `<checkpoint>/tailrace`.
+    One thread at a time. `stops` is stream.fail_on_data_loss: whether a loss stops its table; else the stream reads on
+    with what is left. `stopped` has the words of each topic that is left out.
     """
 
     def __init__(
@@ -54,17 +55,22 @@ class TopicWatch:
         files: Folder,
         planned: PlannedOffsets,
         states: TopicStates,
+        metrics: StreamMetrics,
+        checkpoint: str,
         *,
         stops: bool,
-        wait: Wait,
+        wait: Callable[[float], object],
         earlier: Handover,
     ) -> None:
-        """`earlier` is what went before this checkpoint."""
+        """`files` are those of `<checkpoint>/tailrace`; `checkpoint` is for people. `earlier` went before it."""
         self._files = files
         self._planned = planned
         self._states = states
+        self._metrics = metrics
+        self._checkpoint = checkpoint
         self._stops = stops
         self._wait = wait
+        self._form_warned = False
         text = files.read(_NOTE)
         note: dict[str, Any] = {} if text is None else decode_note(text, _NOTE)
         self._ids: dict[str, str] = {**earlier.topic_ids, **note.get("ids", {})}
@@ -91,7 +97,49 @@ class TopicWatch:
             self._know(ids)
             self._write()
 
-    def settle(self) -> list[Loss]:
+    def plan(self, batch: int) -> PlannedBatch | None:
+        """The batch as Spark has planned it; None where the checkpoint has a form that is not known."""
+        try:
+            return self._planned.plan(batch)
+        except ValueError as error:
+            self._warn_of_form(error)
+            return None
+
+    def at_start(self, *, ends: bool) -> None:
+        """Find what Kafka lost while no stream ran. Where Kafka does not answer, Spark finds out.
+
+        Raises DataLossError where nothing is left to read.
+        """
+        try:
+            losses = self._settle()
+        except ServiceError as error:
+            log.warning("could not check yet whether Kafka still has all unread records; checking again: %s", error)
+        except ValueError as error:
+            self._warn_of_form(error)
+        else:
+            self._report(losses, ends=ends)
+
+    def recover(self, failure: Exception, error: Exception, *, ends: bool) -> None:
+        """Go past what Kafka has lost, where that ended the query.
+
+        `failure` is what a batch raised, `error` what Spark made of it. Raises ServiceError where no loss ended it.
+        """
+        if isinstance(failure, DataLossError):
+            raise failure from error
+        try:
+            losses = self._settle()
+        except (ServiceError, ValueError) as trouble:
+            raise ServiceError(f"the stream ended: {reason(failure)}; {trouble}") from error
+        if not losses:
+            raise ServiceError(f"the stream ended: {reason(failure)}") from error
+        self._report(losses, ends=ends)
+
+    def require_none_stopped(self) -> None:
+        """Raise DataLossError where a table is stopped, once all others were read to their end."""
+        if self.stopped:
+            raise DataLossError(self._words("all others were read to their end"))
+
+    def _settle(self) -> list[Loss]:
         """Move the checkpoint past losses since the last time, while no query runs; the losses.
 
         Raises ServiceError where Kafka does not answer, and ValueError for a checkpoint that is not understood.
@@ -111,7 +159,7 @@ class TopicWatch:
             self._planned.replace(batch, changed)
         return losses
 
-    def words(self, other_tables: str) -> str:
+    def _words(self, other_tables: str) -> str:
         """A message: the stopped topics, what becomes of the other tables, and how to read on."""
         tables = "Its table is stopped" if len(self.stopped) == 1 else "Their tables are stopped"
         return (
@@ -120,7 +168,7 @@ class TopicWatch:
         )
 
     @property
-    def reads_nothing(self) -> bool:
+    def _reads_nothing(self) -> bool:
         """Whether no topic is left that was read before."""
         pending = self._planned.pending()
         return bool(self.stopped) and (pending is None or not pending[1].end)
@@ -152,7 +200,7 @@ class TopicWatch:
             else:
                 self._leave(topic)
         self.stopped, self._offsets = {}, {}
-        return PlannedBatch(plan.start, plan.end)
+        return replace(plan)
 
     def _leave(self, topic: str) -> None:
         """A topic is gone: one of its name is another one."""
@@ -179,72 +227,13 @@ class TopicWatch:
         note = encode_note(ids=self._ids, gone=sorted(self._gone), readings=self.readings, **stopped)
         self._files.write(_NOTE, note)
 
-
-class LossPolicy:
-    """Looks for losses before a query starts, before each batch, and after a query has failed.
-
-    `stops` is stream.fail_on_data_loss. `checkpoint` is for people.
-    """
-
-    def __init__(
-        self, watch: TopicWatch, planned: PlannedOffsets, metrics: StreamMetrics, checkpoint: str, *, stops: bool
-    ) -> None:
-        self._watch = watch
-        self._planned = planned
-        self._metrics = metrics
-        self._checkpoint = checkpoint
-        self._stops = stops
-        self._form_warned = False
-
-    def plan(self, batch: int) -> PlannedBatch | None:
-        """The batch as Spark has planned it; None where the checkpoint has a form that is not known."""
-        try:
-            return self._planned.plan(batch)
-        except ValueError as error:
-            self._warn_of_form(error)
-            return None
-
-    def at_start(self, *, ends: bool) -> None:
-        """Find what Kafka lost while no stream ran. Where Kafka does not answer, Spark finds out.
-
-        Raises DataLossError where nothing is left to read.
-        """
-        try:
-            losses = self._watch.settle()
-        except ServiceError as error:
-            log.warning("could not check yet whether Kafka still has all unread records; checking again: %s", error)
-        except ValueError as error:
-            self._warn_of_form(error)
-        else:
-            self._report(losses, ends=ends)
-
-    def recover(self, failure: Exception, error: Exception, *, ends: bool) -> None:
-        """Go past what Kafka has lost, where that ended the query.
-
-        `failure` is what a batch raised, `error` what Spark made of it. Raises ServiceError where no loss ended it.
-        """
-        if isinstance(failure, DataLossError):
-            raise failure from error
-        try:
-            losses = self._watch.settle()
-        except (ServiceError, ValueError) as trouble:
-            raise ServiceError(f"the stream ended: {reason(failure)}; {trouble}") from error
-        if not losses:
-            raise ServiceError(f"the stream ended: {reason(failure)}") from error
-        self._report(losses, ends=ends)
-
-    def require_none_stopped(self) -> None:
-        """Raise DataLossError where a table is stopped, once all others were read to their end."""
-        if self._watch.stopped:
-            raise DataLossError(self._watch.words("all others were read to their end"))
-
     def _report(self, losses: list[Loss], *, ends: bool) -> None:
         """Say once what is lost, and what follows: here, or where the stream `ends` by itself, in its last words."""
-        self._metrics.lost(losses, self._watch.stopped)
-        if self._watch.reads_nothing:
-            raise DataLossError(self._watch.words("no other table is left to read, and the stream ends"))
-        if self._watch.stopped and not ends:
-            log.error("%s", self._watch.words("all others go on"))
+        self._metrics.lost(losses, self.stopped)
+        if self._reads_nothing:
+            raise DataLossError(self._words("no other table is left to read, and the stream ends"))
+        if self.stopped and not ends:
+            log.error("%s", self._words("all others go on"))
         if not self._stops:
             for loss in losses:
                 log.error("%s. The stream goes on with what is left (stream.fail_on_data_loss = false)", loss)
