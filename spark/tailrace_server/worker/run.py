@@ -160,7 +160,7 @@ class StreamRun:
         self._readings = readings
         self._place: Place | None = None
         self._standing = Standing()
-        self._keeper = Keeper(claim, leases, ends, lambda: self._metrics.report.dead_letters)
+        self._keeper = Keeper(claim, leases, ends, lambda: self._metrics.dead_letters)
         self._unpublished: UnpublishedWatch | None = None
         self._notes: MetaNotes | None = None
         self._beginning = Handover()
@@ -182,7 +182,7 @@ class StreamRun:
         if self._failure is not None:
             return self._failure
         joined = self._place
-        blocked = self._metrics.report.blocked or self._metrics.report.snapshot_blocked
+        blocked = self._metrics.blocked or self._metrics.snapshot_blocked
         blocked = blocked or (None if joined is None else joined.reading.blocked)
         return waiting(self._claim.subscription, blocked, self._keeper.silence)
 
@@ -201,7 +201,7 @@ class StreamRun:
     @property
     def works(self) -> bool:
         proven = self._keeper.wrote_once or time.monotonic() - self._began >= _PROVEN_SECONDS
-        ready = self._metrics.ready and self._metrics.report.snapshot_blocked is None
+        ready = self._metrics.ready and self._metrics.snapshot_blocked is None
         return proven and ready and not self.ended
 
     def stop(self) -> None:

@@ -22,10 +22,23 @@ from prometheus_client import (
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from tailrace_common.durations import duration_words
-from tailrace_common.http_server import Answer, Rows, StatusPage, WebServer
+from tailrace_common.http_server import Answer, StatusPage, WebServer
+from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.job.offsets import Loss
-from tailrace_spark.job.progress import NOWHERE, Ends, Progress, Report, SinkPlace, topic_lag
+from tailrace_spark.job.progress import (
+    NOWHERE,
+    Ends,
+    Progress,
+    SinkPlace,
+    TableProgress,
+    Trouble,
+    action_of,
+    batch_json,
+    stream_page,
+    topic_lag,
+    trouble_json,
+    why_refused,
+)
 
 QueryProgress = Callable[[], Mapping[str, Any] | None]
 """Spark's last progress of the query, as its JSON has it; None before there is any."""
@@ -41,102 +54,74 @@ _SNAPSHOT_GAUGES: Final = (
 )
 # A sweep of a large store takes minutes, and the loop that asks for it stands meanwhile.
 _STUCK_SECONDS: Final = 600.0
-Status = Mapping[str, Any]
+_SHOWN_LOSSES: Final = 100
+_CHECK: Final = "`tailrace check` tries them all."
+_COUNTS: Final = ("batches", "records", "changes", "rows", "dead_letters", "deferred", "filtered", "retries")
 
 
 class StreamMetrics:
-    """Counts what a Stream does, in a registry of its own. Any thread may read, the stream's writes."""
+    """Counts what a Stream does, for Prometheus in a registry of its own, and for /status.
+
+    Any thread may read, the stream's writes.
+    """
 
     def __init__(self, sink_place: SinkPlace = NOWHERE, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._alive: float | None = None
-        self.registry = CollectorRegistry()
-        self.report = Report(sink_place)
-        """What /status says."""
         self._query: QueryProgress = _nothing
         self._ends: Ends | None = None
-        self.registry.register(_InfoMetrics(self.report))
+        self.sink_place = sink_place
+        self.trouble: Trouble | None = None
+        self.blocked: Trouble | None = None
+        """What the batch that waits failed of."""
+        self.snapshot_blocked: Trouble | None = None
+        self.stopped: dict[str, str] = {}
+        self.snapshots: list[Mapping[str, Any]] = []
+        self._counts: dict[str, int] = dict.fromkeys(_COUNTS, 0)
+        self._tables: dict[str, TableProgress] = {}
+        self._refused_tables: dict[str, str] = {}
+        self._last: tuple[Progress, float] | None = None
+        self._troubles_of_losses: list[Trouble] = []
+        self.registry = CollectorRegistry()
+        self.registry.register(_InfoMetrics(self))
         ProcessCollector(registry=self.registry)
-        self._batches = Counter("tailrace_stream_batches", "Micro-batches written to the sink.", registry=self.registry)
-        self._executors = Gauge(
-            "tailrace_stream_executors", "1 where tasks on executors wrote the last batch.", registry=self.registry
-        )
-        self._records = Counter(
-            "tailrace_stream_records", "Records read and written, by table.", ["table"], registry=self.registry
-        )
-        self._merged = Counter(
-            "tailrace_stream_changes_merged", "Changes that the sink merged or wrote.", registry=self.registry
-        )
-        self._rows = Counter(
-            "tailrace_stream_rows_changed", "Rows whose state changed by them.", registry=self.registry
-        )
-        self._letters = Counter("tailrace_stream_dead_letters", "Dead letters of the sink.", registry=self.registry)
-        self._deferred = Counter(
-            "tailrace_stream_deferred_changes",
-            "Deferred changes: the sink stores them until the database accepts their table.",
-            registry=self.registry,
-        )
-        self._refused = Counter(
-            "tailrace_stream_refused",
-            "Batches with dead letters or deferred changes of a table, by table.",
-            ["table"],
-            registry=self.registry,
-        )
-        self._filtered = Counter(
-            "tailrace_stream_filtered", "Changes that filters left out, by table.", ["table"], registry=self.registry
-        )
-        self._retries = Counter(
-            "tailrace_stream_retries", "Attempts at a batch that failed, by what failed.", ["what"],
-            registry=self.registry,
-        )  # fmt: skip
-        self._marked = Counter(
-            "tailrace_stream_marked", "Records with a mark, such as late.", ["mark"], registry=self.registry
-        )
-        self._blocked_seconds = Counter(
-            "tailrace_stream_blocked_seconds", "Seconds for which batches were blocked.", registry=self.registry
-        )
-        self._blocked = Gauge(
-            "tailrace_stream_blocked",
-            "1 while a batch waits for the generations, Kafka or the sink.",
-            registry=self.registry,
-        )
-        self._losses = Counter(
-            "tailrace_stream_losses", "Losses of a topic: deleted, created again, or trimmed before it was read.",
-            ["topic"], registry=self.registry,
-        )  # fmt: skip
-        self._lost = Counter(
-            "tailrace_stream_lost_offsets", "Offsets that are known to be lost.", ["topic"], registry=self.registry
-        )
-        self._stopped = Gauge(
-            "tailrace_stream_stopped_topics", "Topics that are left out since they lost records.",
-            registry=self.registry,
-        )  # fmt: skip
-        self._seconds = Histogram(
-            "tailrace_stream_batch_seconds",
-            "Seconds from a batch's start to its commit.",
-            buckets=_BUCKETS,
-            registry=self.registry,
-        )
-        self._lag = Gauge(
-            "tailrace_stream_lag_seconds",
-            "Seconds from a table's newest write to its commit.",
-            ["table"],
-            registry=self.registry,
-        )
-        self._last = Gauge(
-            "tailrace_stream_last_commit_timestamp_seconds", "When the last batch was written.", registry=self.registry
-        )
+        self._measure()
+
+    def _measure(self) -> None:
+        def counter(name: str, words: str, *labels: str) -> Counter:
+            return Counter(f"tailrace_stream_{name}", words, labels, registry=self.registry)
+
+        def gauge(name: str, words: str, *labels: str) -> Gauge:
+            return Gauge(f"tailrace_stream_{name}", words, labels, registry=self.registry)
+
+        self._batches = counter("batches", "Micro-batches written to the sink.")
+        self._executors = gauge("executors", "1 where tasks on executors wrote the last batch.")
+        self._records = counter("records", "Records read and written, by table.", "table")
+        self._merged = counter("changes_merged", "Changes that the sink merged or wrote.")
+        self._rows = counter("rows_changed", "Rows whose state changed by them.")
+        self._letters = counter("dead_letters", "Dead letters of the sink.")
+        words = "Deferred changes: the sink stores them until the database accepts their table."
+        self._deferred = counter("deferred_changes", words)
+        words = "Batches with dead letters or deferred changes of a table, by table."
+        self._refused = counter("refused", words, "table")
+        self._filtered = counter("filtered", "Changes that filters left out, by table.", "table")
+        self._retries = counter("retries", "Attempts at a batch that failed, by what failed.", "what")
+        self._marked = counter("marked", "Records with a mark, such as late.", "mark")
+        self._blocked_seconds = counter("blocked_seconds", "Seconds for which batches were blocked.")
+        self._blocked = gauge("blocked", "1 while a batch waits for the generations, Kafka or the sink.")
+        words = "Losses of a topic: deleted, created again, or trimmed before it was read."
+        self._losses = counter("losses", words, "topic")
+        self._lost = counter("lost_offsets", "Offsets that are known to be lost.", "topic")
+        self._stopped = gauge("stopped_topics", "Topics that are left out since they lost records.")
+        words = "Seconds from a batch's start to its commit."
+        self._seconds = Histogram("tailrace_stream_batch_seconds", words, buckets=_BUCKETS, registry=self.registry)
+        self._lag = gauge("lag_seconds", "Seconds from a table's newest write to its commit.", "table")
+        self._last_commit = gauge("last_commit_timestamp_seconds", "When the last batch was written.")
 
     def wrote(self, done: Progress) -> None:
         """A batch was written."""
-        summary = done.summary
-        self._batches.inc()
-        self._executors.set(done.execution == "executors")
-        self._merged.inc(summary.changes)
-        self._rows.inc(summary.rows)
-        self._letters.inc(summary.dead_letters)
-        self._deferred.inc(summary.deferred)
-        for name in summary.refused:
+        self._count(done, done.summary)
+        for name in done.summary.refused:
             self._refused.labels(name).inc()
         for mark, count in done.marks.items():
             self._marked.labels(mark).inc(count)
@@ -145,40 +130,82 @@ class StreamMetrics:
         for name, table in done.tables.items():
             self._records.labels(name).inc(table.records)
             self._lag.labels(name).set(table.lag_seconds)
+            previous = self._tables.get(name)
+            records = table.records + (0 if previous is None else previous.records)
+            self._tables[name] = TableProgress(records, table.lag_seconds)
+            self._refused_tables.pop(name, None)
+        self._refused_tables.update(dict(done.summary.refused))
+        self._executors.set(done.execution == "executors")
         self._seconds.observe(done.seconds)
         self._blocked_seconds.inc(done.blocked_seconds)
-        self._last.set_to_current_time()
-        self.report.wrote(done)
+        self._last_commit.set_to_current_time()
+        self._last = done, time.time()
+
+    def _count(self, done: Progress, summary: Summary) -> None:
+        self._batches.inc()
+        self._merged.inc(summary.changes)
+        self._deferred.inc(summary.deferred)
+        self._counts["batches"] += 1
+        self._counts["records"] += done.records
+        self._counts["changes"] += summary.changes
+        self._counts["deferred"] += summary.deferred
+        self._counts["filtered"] += sum(done.left_out.values())
+        self.swept(summary.rows)
+        self.set_aside(summary.dead_letters)
+        if summary.dead_letters:
+            words = f"batch {done.batch}: {summary.dead_letters} records set aside{why_refused(summary)}"
+            self.trouble = self._troubled("dead letters", words)
+        elif summary.deferred:
+            words = f"batch {done.batch}: {summary.deferred} changes deferred until the database accepts their table"
+            self.trouble = self._troubled("deferred changes", words + why_refused(summary))
 
     def set_aside(self, letters: int) -> None:
-        """Rows of a snapshot became dead letters."""
+        """So many rows became dead letters, of a batch or of a snapshot."""
         self._letters.inc(letters)
-        self.report.set_aside(letters)
+        self._counts["dead_letters"] += letters
+
+    @property
+    def dead_letters(self) -> int:
+        """How many there are by now."""
+        return self._counts["dead_letters"]
+
+    def swept(self, rows: int) -> None:
+        """So many rows changed: by a batch, or since they expired while nothing came."""
+        self._rows.inc(rows)
+        self._counts["rows"] += rows
 
     def lost(self, losses: Iterable[Loss], stopped: Mapping[str, str]) -> None:
         """Kafka has deleted what was not read; `stopped` has the words of each topic that is left out since."""
         for loss in losses:
             self._losses.labels(loss.topic).inc()
             self._lost.labels(loss.topic).inc(loss.offsets)
-            self.report.lost(str(loss))
+            self.trouble = self._troubled("data loss", str(loss))
+            self._troubles_of_losses = [*self._troubles_of_losses, self.trouble][-_SHOWN_LOSSES:]
         self._stopped.set(len(stopped))
-        self.report.stopped = dict(stopped)
-
-    def swept(self, rows: int) -> None:
-        """Rows expired while nothing came."""
-        self._rows.inc(rows)
-        self.report.swept(rows)
+        self.stopped = dict(stopped)
 
     def failed(self, subject: str, words: str, remedy: str = "") -> None:
         """An attempt at a batch failed, of the generations or the sink; the batch waits. `remedy`: what to do."""
         self._blocked.set(1)
         self._retries.labels(subject).inc()
-        self.report.failed(subject, words, remedy)
+        self._counts["retries"] += 1
+        self.trouble = self.blocked = self._waiting(subject, words, remedy)
 
     def unblocked(self) -> None:
         """No batch waits any more."""
         self._blocked.set(0)
-        self.report.blocked = None
+        self.blocked = None
+
+    def snapshot_waits(self, words: str, remedy: str = "") -> None:
+        """An attempt at a snapshot's step failed, and it waits."""
+        self.trouble = self.snapshot_blocked = self._waiting("snapshot", words, remedy)
+
+    def _waiting(self, subject: str, words: str, remedy: str) -> Trouble:
+        action = f"{remedy or action_of(self.sink_place, subject)} {_CHECK}"
+        return Trouble(subject, words, action, time.time(), remedy)
+
+    def _troubled(self, subject: str, words: str) -> Trouble:
+        return Trouble(subject, words, action_of(self.sink_place, subject), time.time())
 
     def watch(self, query: QueryProgress, ends: Ends) -> None:
         """Add the progress of Spark's query, and its lag; both are asked for whenever the metrics are read."""
@@ -198,17 +225,32 @@ class StreamMetrics:
     @property
     def ready(self) -> bool:
         """Whether the query runs, and no batch of it waits for the generations or the sink."""
-        return self._alive is not None and self.live and self.report.blocked is None
+        return self._alive is not None and self.live and self.blocked is None
 
     def status(self) -> dict[str, object]:
-        """The answer of /status, as JSON has it."""
-        return self.report.as_json(None if self._ends is None else topic_lag(self._query(), self._ends))
+        """The answer of /status, as JSON has it. `behind_records` is by topic, None where nobody can tell."""
+        sink_place = self.sink_place
+        return {
+            "sink": {"name": sink_place.name, "type": sink_place.type, "location": sink_place.location},
+            "blocked": trouble_json(self.blocked),
+            "snapshot_blocked": trouble_json(self.snapshot_blocked),
+            "counts": dict(self._counts),
+            "last_batch": None if self._last is None else batch_json(*self._last),
+            "tables": {
+                name: {"records": table.records, "lag_seconds": round(table.lag_seconds, 3)}
+                for name, table in sorted(dict(self._tables).items())
+            },
+            "refused_tables": dict(self._refused_tables),
+            "behind_records": None if self._ends is None else topic_lag(self._query(), self._ends),
+            "losses": [trouble_json(loss) for loss in self._troubles_of_losses],
+            "stopped": dict(self.stopped),
+            "snapshots": list(self.snapshots),
+            "last_error": trouble_json(self.trouble),
+        }
 
     def page(self) -> StatusPage:
         """The same for people."""
-        return stream_page(
-            self.status(), letters=self.report.sink_place.letters_command, ready=self.ready, now=time.time()
-        )
+        return stream_page(self.status(), letters=self.sink_place.letters_command, ready=self.ready, now=time.time())
 
 
 def _nothing() -> None:
@@ -218,11 +260,11 @@ def _nothing() -> None:
 class _InfoMetrics(Collector):
     """Metrics whose news is in their labels: the sink, and the last error."""
 
-    def __init__(self, report: Report) -> None:
-        self._report = report
+    def __init__(self, metrics: StreamMetrics) -> None:
+        self._metrics = metrics
 
     def collect(self) -> Iterator[Metric]:
-        sink_place, trouble = self._report.sink_place, self._report.trouble
+        sink_place, trouble = self._metrics.sink_place, self._metrics.trouble
         info = GaugeMetricFamily("tailrace_stream_sink_info", "The sink.", labels=["sink", "type", "location"])
         info.add_metric([sink_place.name, sink_place.type, sink_place.location], 1)
         yield info
@@ -234,7 +276,7 @@ class _InfoMetrics(Collector):
         if trouble is not None:
             last_error.add_metric([trouble.what, trouble.words[:_LONGEST_LABEL], trouble.action], trouble.at)
         yield last_error
-        yield from _snapshot_metrics(self._report.snapshots)
+        yield from _snapshot_metrics(self._metrics.snapshots)
 
 
 def _snapshot_metrics(rows: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:
@@ -303,62 +345,3 @@ def _answer(metrics: StreamMetrics, path: str, accepts: str) -> Answer:
             return Answer(HTTPStatus.OK, "application/json", json.dumps(metrics.status(), indent=2).encode())
         case _:
             return Answer(HTTPStatus.NOT_FOUND, "text/plain", f"paths: {', '.join(PATHS)}\n".encode())
-
-
-def stream_page(status: Status, *, letters: str, ready: bool, now: float) -> StatusPage:
-    """What it shows at this moment, in seconds since 1970. `letters` is the command that lists dead letters."""
-    problems = list(_problems(status, letters))
-    sections: list[tuple[str, Rows]] = [("Problems", problems), *_sections(status, now)]
-    filled = [(heading, rows) for heading, rows in sections if rows]
-    return StatusPage(_state(status, ready), ready and not problems, filled)
-
-
-def _state(status: Status, ready: bool) -> str:
-    if (blocked := status["blocked"]) is not None:
-        return f"waiting for the {blocked['what']}"
-    if not ready:
-        return "starting"
-    copying = any(snapshot["state"] == "reading" for snapshot in status["snapshots"])
-    return "copying existing rows, and following" if copying else "following"
-
-
-def _problems(status: Status, letters_command: str) -> Iterator[tuple[str, str]]:
-    for trouble in (status["blocked"], status["snapshot_blocked"]):
-        if trouble is not None:
-            yield trouble["what"], f"{trouble['words']}. What to do: {trouble['action']}"
-    yield from status["stopped"].items()
-    yield from status["refused_tables"].items()
-    if letters := status["counts"]["dead_letters"]:
-        yield "dead letters", f"{letters:,} since the start; {letters_command} has the reasons"
-
-
-def _sections(status: Status, now: float) -> Iterator[tuple[str, Rows]]:
-    sink, lags = status["sink"], status["behind_records"] or {}
-    yield "Sink", [(name, sink[name]) for name in ("name", "type", "location") if sink[name]]
-    yield "Progress", list(_progress(status, now))
-    yield "Existing rows", [(row["table"], _snapshot(row)) for row in status["snapshots"]]
-    yield "Records since the start, by table", [(name, _table(row)) for name, row in status["tables"].items()]
-    yield "Records behind, by topic", [(topic, f"{count:,}") for topic, count in lags.items()]
-
-
-def _progress(status: Status, now: float) -> Iterator[tuple[str, str]]:
-    lags, last = status["behind_records"], status["last_batch"]
-    yield "records behind", "unknown" if lags is None else f"{sum(lags.values()):,}"
-    if last is None:
-        yield "last batch", "none yet"
-    else:
-        age = duration_words(now - datetime.fromisoformat(last["at"]).timestamp())
-        yield "last batch", f"{age} ago: {last['records']:,} records in {last['seconds']:.1f} s"
-    for name, count in status["counts"].items():
-        yield name.replace("_", " "), f"{count:,}"
-
-
-def _table(row: Status) -> str:
-    return f"{row['records']:,}; the newest was in the sink {duration_words(row['lag_seconds'])} after its write"
-
-
-def _snapshot(row: Status) -> str:
-    words = f"{row['state']}, {row['percent']:g} %, {row['rows']:,} rows"
-    if row["seconds_left"] is not None:
-        words += f", {duration_words(row['seconds_left'])} left"
-    return f"{words}: {row['reason']}" if row["reason"] else words

@@ -1,12 +1,11 @@
-"""The status of a stream: its sink, where it is written, counters, lag, what blocks it, its last error."""
+"""The status of a stream: its sink, counters, lag, what blocks it, its last error; and the page that shows it."""
 
 from __future__ import annotations
 
 import json
 import logging
-import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
@@ -16,6 +15,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
+from tailrace_common.durations import duration_words
+from tailrace_common.http_server import Rows, StatusPage
 from tailrace_common.unreachable import start_or_fix
 from tailrace_schemas.errors import SettingsError, TailraceError
 from tailrace_schemas.topics import KafkaPartition
@@ -31,10 +32,10 @@ MANY_RECORDS: Final = 20_000
 """From so many records on tasks pay: starting them takes about a second, which the driver writes some 15,000 in."""
 FEW_RECORDS: Final = 10_000
 FEW_BATCHES: Final = 5
-_LOSSES: Final = 100
-_CHECK: Final = "`tailrace check` tries them all."
 PROCESSING: Final = "Processing new data"
 """Spark's own words while a batch is being processed."""
+Status = Mapping[str, Any]
+"""As /status has it."""
 Ends = Callable[[Collection[KafkaPartition]], Mapping[KafkaPartition, int]]
 """Where partitions end, as `tailrace_common.kafka.PartitionEnds.of`."""
 
@@ -173,133 +174,34 @@ class Progress:
         )
 
 
-class Report:
-    """Kept by the thread that runs the stream; any thread may read."""
-
-    def __init__(self, sink_place: SinkPlace = NOWHERE) -> None:
-        self.sink_place = sink_place
-        self.trouble: Trouble | None = None
-        self.blocked: Trouble | None = None
-        """What the batch that waits failed of."""
-        self.snapshot_blocked: Trouble | None = None
-        self._counts: Counter[str] = Counter(
-            batches=0, records=0, changes=0, rows=0, dead_letters=0, deferred=0, filtered=0, retries=0
-        )
-        self._tables: dict[str, TableProgress] = {}
-        self._refused: dict[str, str] = {}
-        self._last: tuple[Progress, float] | None = None
-        self._losses: list[Trouble] = []
-        self.stopped: dict[str, str] = {}
-        self.snapshots: list[Mapping[str, Any]] = []
-
-    def snapshot_waits(self, words: str, remedy: str = "") -> None:
-        """An attempt at a snapshot's step failed, and it waits."""
-        self.trouble = self.snapshot_blocked = self._waiting("snapshot", words, remedy)
-
-    def lost(self, words: str) -> None:
-        """Records are gone that were not read."""
-        self.trouble = self._troubled("data loss", words)
-        self._losses = [*self._losses, self.trouble][-_LOSSES:]
-
-    def failed(self, subject: str, words: str, remedy: str = "") -> None:
-        """An attempt at a batch failed, and the batch waits."""
-        self._counts["retries"] += 1
-        self.trouble = self.blocked = self._waiting(subject, words, remedy)
-
-    def _waiting(self, subject: str, words: str, remedy: str) -> Trouble:
-        return Trouble(subject, words, f"{remedy or self._action(subject)} {_CHECK}", time.time(), remedy)
-
-    def _troubled(self, subject: str, words: str) -> Trouble:
-        return Trouble(subject, words, self._action(subject), time.time())
-
-    def wrote(self, done: Progress) -> None:
-        """A batch was written."""
-        summary = done.summary
-        self._counts.update(
-            batches=1,
-            records=done.records,
-            changes=summary.changes,
-            rows=summary.rows,
-            dead_letters=summary.dead_letters,
-            deferred=summary.deferred,
-            filtered=sum(done.left_out.values()),
-        )
-        for name, table in done.tables.items():
-            previous = self._tables.get(name)
-            records = table.records + (0 if previous is None else previous.records)
-            self._tables[name] = TableProgress(records, table.lag_seconds)
-            self._refused.pop(name, None)
-        self._refused.update(dict(summary.refused))
-        self._last = done, time.time()
-        if summary.dead_letters:
-            words = f"batch {done.batch}: {summary.dead_letters} records set aside{_why(summary)}"
-            self.trouble = self._troubled("dead letters", words)
-        elif summary.deferred:
-            words = f"batch {done.batch}: {summary.deferred} changes deferred until the database accepts their table"
-            words += _why(summary)
-            self.trouble = self._troubled("deferred changes", words)
-
-    def set_aside(self, letters: int) -> None:
-        """Rows of a snapshot became dead letters."""
-        self._counts["dead_letters"] += letters
-
-    @property
-    def dead_letters(self) -> int:
-        """How many there are by now."""
-        return self._counts["dead_letters"]
-
-    def swept(self, rows: int) -> None:
-        """Rows expired while nothing came."""
-        self._counts["rows"] += rows
-
-    def as_json(self, lag: Mapping[str, int] | None) -> dict[str, object]:
-        """For /status; `lag` is in records by topic, None where nobody could tell."""
-        sink_place = self.sink_place
-        return {
-            "sink": {"name": sink_place.name, "type": sink_place.type, "location": sink_place.location},
-            "blocked": _trouble_json(self.blocked),
-            "snapshot_blocked": _trouble_json(self.snapshot_blocked),
-            "counts": dict(self._counts),
-            "last_batch": None if self._last is None else _batch(*self._last),
-            "tables": {
-                name: {"records": table.records, "lag_seconds": round(table.lag_seconds, 3)}
-                for name, table in sorted(dict(self._tables).items())
-            },
-            "refused_tables": dict(self._refused),
-            "behind_records": None if lag is None else dict(lag),
-            "losses": [_trouble_json(loss) for loss in self._losses],
-            "stopped": dict(self.stopped),
-            "snapshots": list(self.snapshots),
-            "last_error": _trouble_json(self.trouble),
-        }
-
-    def _action(self, subject: str) -> str:
-        sink_place = self.sink_place
-        name, document = sink_place.name or "NAME", sink_place.document or "docs/sinks"
-        match subject:
-            case "generations":
-                return "Start Kafka, or an agent, whichever is missing."
-            case "sink":
-                return start_or_fix(f"the store of [sink.{name}]")
-            case "topics" | "schemas":
-                return start_or_fix("Kafka")
-            case "snapshot":
-                words = start_or_fix("Cassandra ([cluster]), Kafka or the sink")
-                return f'{words} stream.snapshot = "never" leaves existing rows out, if none is copied yet.'
-            case "data loss":
-                return "stream.fail_on_data_loss says whether the table stops; with false what is left is read on"
-            case "deferred changes":
-                return f"nothing is lost: {document} says what the store refuses, and they are merged once it does not"
-            case _:
-                return f"{sink_place.letters_command} says why, or the place that {document} names; then replay"
+def action_of(sink_place: SinkPlace, subject: str) -> str:
+    """What to do about an error of this subject."""
+    name, document = sink_place.name or "NAME", sink_place.document or "docs/sinks"
+    match subject:
+        case "generations":
+            return "Start Kafka, or an agent, whichever is missing."
+        case "sink":
+            return start_or_fix(f"the store of [sink.{name}]")
+        case "topics" | "schemas":
+            return start_or_fix("Kafka")
+        case "snapshot":
+            words = start_or_fix("Cassandra ([cluster]), Kafka or the sink")
+            return f'{words} stream.snapshot = "never" leaves existing rows out, if none is copied yet.'
+        case "data loss":
+            return "stream.fail_on_data_loss says whether the table stops; with false what is left is read on"
+        case "deferred changes":
+            return f"nothing is lost: {document} says what the store refuses, and they are merged once it does not"
+        case _:
+            return f"{sink_place.letters_command} says why, or the place that {document} names; then replay"
 
 
-def _why(summary: Summary) -> str:
+def why_refused(summary: Summary) -> str:
     """Which tables, and why."""
     return "".join(f"; {table}: {reason}" for table, reason in sorted(summary.refused.items()))
 
 
-def _batch(done: Progress, finished: float) -> dict[str, object]:
+def batch_json(done: Progress, finished: float) -> dict[str, object]:
+    """A batch as /status has it; it was finished then, in seconds since 1970."""
     return {
         "batch": done.batch,
         "at": _time(finished),
@@ -310,7 +212,8 @@ def _batch(done: Progress, finished: float) -> dict[str, object]:
     }
 
 
-def _trouble_json(trouble: Trouble | None) -> dict[str, object] | None:
+def trouble_json(trouble: Trouble | None) -> dict[str, object] | None:
+    """An error as /status has it."""
     if trouble is None:
         return None
     return {"what": trouble.what, "words": trouble.words, "action": trouble.action, "at": _time(trouble.at)}
@@ -381,3 +284,62 @@ def topic_lag(progress: Mapping[str, Any] | None, ends: Ends) -> dict[str, int] 
     for partition, offset in reached.items():
         lag[partition[0]] += max(0, now.get(partition, offset) - offset)
     return dict(lag)
+
+
+def stream_page(status: Status, *, letters: str, ready: bool, now: float) -> StatusPage:
+    """What it shows at this moment, in seconds since 1970. `letters` is the command that lists dead letters."""
+    problems = list(_problems(status, letters))
+    sections: list[tuple[str, Rows]] = [("Problems", problems), *_sections(status, now)]
+    filled = [(heading, rows) for heading, rows in sections if rows]
+    return StatusPage(_state(status, ready), ready and not problems, filled)
+
+
+def _state(status: Status, ready: bool) -> str:
+    if (blocked := status["blocked"]) is not None:
+        return f"waiting for the {blocked['what']}"
+    if not ready:
+        return "starting"
+    copying = any(snapshot["state"] == "reading" for snapshot in status["snapshots"])
+    return "copying existing rows, and following" if copying else "following"
+
+
+def _problems(status: Status, letters_command: str) -> Iterator[tuple[str, str]]:
+    for trouble in (status["blocked"], status["snapshot_blocked"]):
+        if trouble is not None:
+            yield trouble["what"], f"{trouble['words']}. What to do: {trouble['action']}"
+    yield from status["stopped"].items()
+    yield from status["refused_tables"].items()
+    if letters := status["counts"]["dead_letters"]:
+        yield "dead letters", f"{letters:,} since the start; {letters_command} has the reasons"
+
+
+def _sections(status: Status, now: float) -> Iterator[tuple[str, Rows]]:
+    sink, lags = status["sink"], status["behind_records"] or {}
+    yield "Sink", [(name, sink[name]) for name in ("name", "type", "location") if sink[name]]
+    yield "Progress", list(_progress(status, now))
+    yield "Existing rows", [(row["table"], _snapshot(row)) for row in status["snapshots"]]
+    yield "Records since the start, by table", [(name, _table(row)) for name, row in status["tables"].items()]
+    yield "Records behind, by topic", [(topic, f"{count:,}") for topic, count in lags.items()]
+
+
+def _progress(status: Status, now: float) -> Iterator[tuple[str, str]]:
+    lags, last = status["behind_records"], status["last_batch"]
+    yield "records behind", "unknown" if lags is None else f"{sum(lags.values()):,}"
+    if last is None:
+        yield "last batch", "none yet"
+    else:
+        age = duration_words(now - datetime.fromisoformat(last["at"]).timestamp())
+        yield "last batch", f"{age} ago: {last['records']:,} records in {last['seconds']:.1f} s"
+    for name, count in status["counts"].items():
+        yield name.replace("_", " "), f"{count:,}"
+
+
+def _table(row: Status) -> str:
+    return f"{row['records']:,}; the newest was in the sink {duration_words(row['lag_seconds'])} after its write"
+
+
+def _snapshot(row: Status) -> str:
+    words = f"{row['state']}, {row['percent']:g} %, {row['rows']:,} rows"
+    if row["seconds_left"] is not None:
+        words += f", {duration_words(row['seconds_left'])} left"
+    return f"{words}: {row['reason']}" if row["reason"] else words

@@ -75,7 +75,7 @@ class SharedReading:
     @property
     def blocked(self) -> Trouble | None:
         """What a batch waits for before members get it: Kafka or the generations."""
-        return self._metrics.report.blocked
+        return self._metrics.blocked
 
     @property
     def topic_ids(self) -> Mapping[str, str]:

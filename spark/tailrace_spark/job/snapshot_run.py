@@ -297,7 +297,7 @@ class SnapshotRun:
             self._metrics.set_aside(summary.dead_letters)
             log.warning(
                 "%s: %d rows of its snapshot are dead letters; %s has the reasons",
-                snapshot.table, summary.dead_letters, self._metrics.report.sink_place.letters_command,
+                snapshot.table, summary.dead_letters, self._metrics.sink_place.letters_command,
             )  # fmt: skip
         log.debug("%s: %.1f %% are read, %d rows", snapshot.table, 100 * done.share, done.rows)
 
@@ -326,7 +326,7 @@ class SnapshotRun:
 
     def _show(self) -> None:
         tables = () if self._value is None else self._value.tables
-        self._metrics.report.snapshots = [status_row(snapshot) for snapshot in tables]
+        self._metrics.snapshots = [status_row(snapshot) for snapshot in tables]
 
     def _into_sink(self, use_sink: Callable[[], T]) -> T:
         def alone() -> T:
@@ -341,7 +341,7 @@ class SnapshotRun:
         while True:
             try:
                 result = attempt()
-                self._metrics.report.snapshot_blocked = None
+                self._metrics.snapshot_blocked = None
                 return result
             except _PASSING as error:
                 words, (problem, remedy) = _passing(error), problem_and_remedy(error)
@@ -352,7 +352,7 @@ class SnapshotRun:
             pause = backoff.next()
             if not self._stop.is_set():  # else its job was cancelled
                 log.warning("%s", with_next_try(f"the snapshot waits: {words}", pause))
-                self._metrics.report.snapshot_waits(problem if remedy else words, remedy)
+                self._metrics.snapshot_waits(problem if remedy else words, remedy)
             if self._stop.wait(pause):
                 raise StoppedError("between two attempts")
 

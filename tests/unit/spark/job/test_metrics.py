@@ -230,7 +230,7 @@ def test_letters_of_a_subscription_are_listed_by_its_own_command() -> None:
     command = "tailrace subscriptions shop.orders/w --letters"
     metrics = StreamMetrics(SinkPlace("w-1", "sql", "sqlite:///t.db", "docs/sinks/sql.md", letters=command))
     metrics.wrote(Progress(batch=7, records=1, summary=Summary(dead_letters=1)))
-    assert metrics.report.sink_place.letters_command == f"`{command}`"
+    assert metrics.sink_place.letters_command == f"`{command}`"
     assert f"`{command}` says why, or the place that docs/sinks/sql.md names" in json.dumps(status(metrics))
 
 
@@ -262,7 +262,7 @@ def test_a_browser_and_a_terminal_are_shown_the_status_in_words() -> None:
     metrics.watch(lambda: PROGRESS, lambda _: {("a", 0): 1206})
     metrics.wrote(Progress(batch=7, records=3000, summary=Summary(2, 2), tables={"a.b": TableProgress(3000, 1879)}))
     snapshot = TableSnapshot(id="1", table="a.b", asked=0, state=State.READING, rows=502_113)
-    metrics.report.snapshots = [status_row(snapshot)]
+    metrics.snapshots = [status_row(snapshot)]
     content_type, text = shown(metrics, "text/html,*/*", "/status")
     assert content_type == "text/html; charset=utf-8"
     assert "<h1 class=good>copying existing rows, and following</h1>" in text

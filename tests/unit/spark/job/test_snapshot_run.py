@@ -177,7 +177,7 @@ def test_rows_that_a_sink_refuses_are_counted_and_said(cluster: Cluster, caplog:
     run = run_of(cluster, MemoryNotes(), metrics, Summary(dead_letters=2))
     while run.step():
         pass
-    assert metrics.report.dead_letters == 2 * len(NAMES)
+    assert metrics.dead_letters == 2 * len(NAMES)
     command = "`tailrace subscriptions shop.people/w --letters`"
     assert f"shop.people: 2 rows of its snapshot are dead letters; {command} has the reasons" in caplog.messages
 
