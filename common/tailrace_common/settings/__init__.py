@@ -287,12 +287,15 @@ class Settings(BaseModel):
             raise ValueError(f"set stream.sink: {self._sinks()}")
         return next(iter(self.sink.items()))
 
+    def with_stream(self, **changes: object) -> Settings:
+        """These settings with some of [stream] changed, which are not checked."""
+        return self.model_copy(update={"stream": self.stream.model_copy(update=changes)})
+
     def with_sink(self, name: str) -> Settings:
         """These settings with that sink alone. Raises SettingsError where there is no such sink."""
         if name not in self.sink:
             raise SettingsError(f"--sink {name}: there is no [sink.{name}]; {self._sinks()}")
-        stream = self.stream.model_copy(update={"sink": name})
-        return self.model_copy(update={"sink": {name: self.sink[name]}, "stream": stream})
+        return self.with_stream(sink=name).model_copy(update={"sink": {name: self.sink[name]}})
 
 
 def load_settings(path: str | Path | None, environ: Mapping[str, str]) -> Settings:

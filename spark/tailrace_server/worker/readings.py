@@ -10,14 +10,13 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from hashlib import blake2b
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import uuid4
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it has no types
 from pyspark.sql import SparkSession
 
 from tailrace_common.settings import Settings
-from tailrace_server.worker.settings import source_options
 from tailrace_spark.job.checkpoint_files import files_in
 from tailrace_spark.job.offsets import Offsets
 from tailrace_spark.job.shared_reading import SharedReading
@@ -62,7 +61,7 @@ class Readings:
             self._interested[key] -= 1
             self._forget_ended()
 
-    def join(self, key: str, settings: Settings, name: str, offsets: Offsets, *, near: bool) -> Place | None:
+    def join(self, key: str, settings: Settings, name: str, offsets: Offsets, *, near: bool) -> Joined | None:
         """A seat with its reading; None where there is nobody to read with, or they are elsewhere.
 
         Only who is `near` the end of the topics begins a new reading.
@@ -75,7 +74,7 @@ class Readings:
                     return None
                 reading = self._readings[key] = self._new(key, settings)
             seat = reading.join(name, offsets)
-            return None if seat is None else Place(reading, seat)
+            return None if seat is None else Joined(reading, seat)
 
     def close(self) -> None:
         """End all readings, and wait for that: Spark must not go before them."""
@@ -100,27 +99,24 @@ class Readings:
                 self._ending.append(self._readings.pop(key))
 
     def _new(self, key: str, settings: Settings) -> SharedReading:
-        checkpoint = f"{self._folder}/{new_checkpoint()}"
-        stream = settings.stream.model_copy(update={"checkpoint": checkpoint})
-        return SharedReading(
-            self._session, settings.model_copy(update={"stream": stream}), f"shared-{key}", source_options
-        )
+        name = new_checkpoint(f"{socket.gethostname()}-{os.getpid()}")
+        return SharedReading(self._session, settings.with_stream(checkpoint=f"{self._folder}/{name}"), f"shared-{key}")
 
 
-def new_checkpoint() -> str:
-    """The name of a reading's checkpoint, which none had before.
+def new_checkpoint(owner: str) -> str:
+    """The name of a checkpoint of a process or a claim, which none had before.
 
-    In a container each process has the same id, and so the next one would go on from where a killed one was.
+    In a container each process has the same id, and the tokens of claims are given again once the meta database is
+    restored from a backup. A checkpoint that was found under a name would say that changes are written which are not.
     """
-    return f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex}"
+    return f"{owner}-{uuid4().hex}"
 
 
-class Place:
-    """A seat, and the reading that it is in."""
+class Joined(NamedTuple):
+    """A reading, and the seat in it."""
 
-    def __init__(self, reading: SharedReading, seat: Seat) -> None:
-        self.reading = reading
-        self.seat = seat
+    reading: SharedReading
+    seat: Seat
 
 
 def _runs(process: int) -> bool:

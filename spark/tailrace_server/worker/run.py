@@ -10,11 +10,11 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Protocol
-from uuid import uuid4
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it has no types
 from pyspark.sql import SparkSession
 
+from tailrace_common.backoff import Backoff
 from tailrace_common.cli.logs import about
 from tailrace_common.kafka import StartOffsets
 from tailrace_common.settings import Settings
@@ -33,8 +33,8 @@ from tailrace_server.worker.failures import (
     waiting,
 )
 from tailrace_server.worker.keeping import Keeper, MetaNotes
-from tailrace_server.worker.readings import Place, Readings, reading_key
-from tailrace_server.worker.settings import beginning, reads_cut_names, source_options, stream_settings, topics_pattern
+from tailrace_server.worker.readings import Joined, Readings, new_checkpoint, reading_key
+from tailrace_server.worker.settings import beginning, reads_cut_names, stream_settings, topics_pattern
 from tailrace_spark.job.checkpoint import store_of
 from tailrace_spark.job.checkpoint_files import Folder, files_in
 from tailrace_spark.job.endings import reason
@@ -42,7 +42,7 @@ from tailrace_spark.job.member import Member, can_share
 from tailrace_spark.job.metrics import StreamMetrics
 from tailrace_spark.job.offsets import PlannedOffsets
 from tailrace_spark.job.progress import Ends, Progress, SinkPlace
-from tailrace_spark.job.sharing import LONGEST_PAUSE_SECONDS, NEAR, Handover, Standing
+from tailrace_spark.job.sharing import ALONE, LONGEST_PAUSE_SECONDS, NEAR, Handover
 from tailrace_spark.job.snapshot_assembly import read_back_of
 from tailrace_spark.job.stream import Stream
 from tailrace_spark.shaping import shape_of
@@ -127,11 +127,6 @@ class Parts:
         """What the log leaves open, of tables that were read."""
         return read_back_of(self.settings, self.sink, self.notes.last.tables_read)
 
-    def at(self, checkpoint: str) -> Settings:
-        """The settings with another checkpoint."""
-        stream = self.settings.stream.model_copy(update={"checkpoint": checkpoint})
-        return self.settings.model_copy(update={"stream": stream})
-
 
 class StreamRun:
     """As `Running` says, in a thread of its own. Nothing that it raises reaches another subscription."""
@@ -149,17 +144,18 @@ class StreamRun:
 
         `readings` are those of the worker, `ends` says where partitions end.
         """
-        self._claim = claim
+        self.claim = claim
         self._base = base
         self._leases = leases
         self._session = session
         self._stop = threading.Event()
         self._failure: Failure | None = None
-        self._finished: str | None = None
+        self.finished: str | None = None
         self._metrics = StreamMetrics()
         self._readings = readings
-        self._place: Place | None = None
-        self._standing = Standing()
+        self._joined: Joined | None = None
+        self._pauses = Backoff(ALONE)
+        self._alone_until = 0.0
         self._keeper = Keeper(claim, leases, ends, lambda: self._metrics.dead_letters)
         self._unpublished: UnpublishedWatch | None = None
         self._notes: MetaNotes | None = None
@@ -170,10 +166,6 @@ class StreamRun:
         self._thread.start()
 
     @property
-    def claim(self) -> Claim:
-        return self._claim
-
-    @property
     def ended(self) -> bool:
         return not self._thread.is_alive()
 
@@ -181,10 +173,10 @@ class StreamRun:
     def failure(self) -> Failure | None:
         if self._failure is not None:
             return self._failure
-        joined = self._place
+        joined = self._joined
         blocked = self._metrics.blocked or self._metrics.snapshot_blocked
         blocked = blocked or (None if joined is None else joined.reading.blocked)
-        return waiting(self._claim.subscription, blocked, self._keeper.silence)
+        return waiting(self.claim.subscription, blocked, self._keeper.silence)
 
     @property
     def note(self) -> Failure | None:
@@ -192,11 +184,7 @@ class StreamRun:
         if why is not None:
             return Failure(why.reason, why.action, idle=True)
         complaint = "" if self._notes is None else self._notes.complaint
-        return uncopied(self._claim.subscription, complaint) if complaint else None
-
-    @property
-    def finished(self) -> str | None:
-        return self._finished
+        return uncopied(self.claim.subscription, complaint) if complaint else None
 
     @property
     def works(self) -> bool:
@@ -211,7 +199,7 @@ class StreamRun:
         self._thread.join(seconds)
 
     def _run(self) -> None:
-        with about("subscription", self._claim.subscription.reference):
+        with about("subscription", self.claim.subscription.reference):
             self._run_named()
 
     def _run_named(self) -> None:
@@ -221,12 +209,12 @@ class StreamRun:
             log.warning("%s", error)
         except Exception as error:
             if not isinstance(error, TailraceError):
-                log.exception("subscription %s ended", self._claim.subscription.reference)
-            self._failure = ended(self._claim.subscription, error)
+                log.exception("subscription %s ended", self.claim.subscription.reference)
+            self._failure = ended(self.claim.subscription, error)
 
     def _follow(self) -> None:
         """Open the sink, begin where the progress is, and run the stream until it is stopped."""
-        subscription = self._claim.subscription
+        subscription = self.claim.subscription
         name, folder = subscription.sink_name, self._folder()
         settings = stream_settings(self._base, subscription, folder)
         section = settings.sink[name]
@@ -240,20 +228,20 @@ class StreamRun:
             letters = f"tailrace subscriptions {subscription.reference} --letters"
             target = SinkPlace(name, section.type, section.location, document, store_of(section.identity), letters)
             self._metrics = StreamMetrics(target)
-            self._notes = MetaNotes(self._leases, self._claim)
+            self._notes = MetaNotes(self._leases, self.claim)
             parts = Parts(settings, sink, spark, target, self._notes)
             if (claimed := sink.capabilities.claimed) is not None:  # and then the lease is looked at, not before
                 claimed.claim(parts.claim)
             self._begin(settings)
             checkpoints = files_in(spark, folder)
-            remove_earlier(checkpoints, self._claim.token)
+            remove_earlier(checkpoints, self.claim.token)
             self._in_turns(parts)
             if settings.stream.snapshot == ONLY and not self._stop.is_set():
-                self._finished = parts.notes.complaint
-            remove_earlier(checkpoints, self._claim.token + 1)
+                self.finished = parts.notes.complaint
+            remove_earlier(checkpoints, self.claim.token + 1)
 
     def _folder(self) -> str:
-        return f"{self._base.server.checkpoints.rstrip('/')}/{self._claim.subscription.sink_name}"
+        return f"{self._base.server.checkpoints.rstrip('/')}/{self.claim.subscription.sink_name}"
 
     def _in_turns(self, parts: Parts) -> None:
         """With others where there are any, else alone; until it is stopped."""
@@ -266,9 +254,9 @@ class StreamRun:
             if not parts.reads_tables:
                 self._join(key, parts)
             while not self._stop.is_set():
-                if self._place is None:
+                if self._joined is None:
                     handover = self._alone(parts, handover, key)
-                    if self._place is None:
+                    if self._joined is None:
                         return
                 else:
                     handover = self._together(parts, handover)
@@ -278,24 +266,24 @@ class StreamRun:
 
     def _join(self, key: str, parts: Parts) -> bool:
         """Take a seat where that is possible now; never while a batch is written."""
-        if not self._standing.may_join(time.monotonic()):
+        if time.monotonic() < self._alone_until:
             return False
-        near, name = self._keeper.behind <= NEAR, self._claim.subscription.reference
-        self._place = self._readings.join(key, parts.settings, name, self._keeper.next, near=near)
-        if self._place is not None:
+        near, name = self._keeper.behind <= NEAR, self.claim.subscription.reference
+        self._joined = self._readings.join(key, parts.settings, name, self._keeper.next, near=near)
+        if self._joined is not None:
             log.info("%s shares the reading of its topics", name)
-        return self._place is not None
+        return self._joined is not None
 
     def _leave_place(self) -> None:
-        if self._place is not None:
-            self._place.seat.leave("it has ended")
-            self._place = None
+        if self._joined is not None:
+            self._joined.seat.leave("it has ended")
+            self._joined = None
 
     def _alone(self, parts: Parts, handover: Handover, key: str | None) -> Handover:
         """A stream of its own, until it ends or a seat is taken; what the next one has to know."""
         spark = parts.spark
-        checkpoint = f"{self._folder()}/{new_checkpoint(self._claim.token)}"
-        settings = parts.at(checkpoint)
+        checkpoint = f"{self._folder()}/{new_checkpoint(str(self.claim.token))}"
+        settings = parts.settings.with_stream(checkpoint=checkpoint)
         planned, target = PlannedOffsets(spark, checkpoint), parts.target
 
         def wrote(batch: Progress) -> None:
@@ -304,7 +292,7 @@ class StreamRun:
 
         stream = Stream(
             spark, settings, parts.sink, stop=self._stop, metrics=self._metrics, location=target.location,
-            store=target.store, name=target.name, source=source_options(self._keeper.next), notes=parts.notes,
+            store=target.store, name=target.name, start=self._keeper.next, notes=parts.notes,
             on_batch=wrote, earlier=handover, claim=parts.claim,
             leave=None if key is None else lambda: self._join(key, parts),
         )  # fmt: skip
@@ -313,7 +301,7 @@ class StreamRun:
 
     def _together(self, parts: Parts, handover: Handover) -> Handover:
         """A member of a shared reading, until it is stopped or has to go on alone."""
-        joined = self._place
+        joined = self._joined
         if joined is None:
             return handover
         began = time.monotonic()
@@ -325,8 +313,9 @@ class StreamRun:
         member.run()
         self._leave_place()
         now = time.monotonic()
-        standing = Standing() if now - began >= LONGEST_PAUSE_SECONDS else self._standing
-        self._standing = standing.at_fault(now)
+        if now - began >= LONGEST_PAUSE_SECONDS:
+            self._pauses.reset()
+        self._alone_until = now + self._pauses.next()
         topic_ids = {**handover.topic_ids, **joined.reading.topic_ids}
         return replace(handover, topic_ids=topic_ids, kept=member.kept)
 
@@ -335,7 +324,7 @@ class StreamRun:
 
         Their progress stays, so that they go on from there once they fit. Nor has it tables of other names.
         """
-        subscription, unfit = self._claim.subscription, Unfit()
+        subscription, unfit = self.claim.subscription, Unfit()
         if subscription.table.pattern or reads_cut_names(subscription.table):
             with SchemaReader(settings.kafka.reveal(), settings.topics.prefix, ordered=True) as schemas:
                 schemas.refresh()
@@ -345,14 +334,13 @@ class StreamRun:
             for words in unfit.reasons.values():
                 log.warning("%s leaves out a table: %s", subscription.reference, words)
         if unfit.reasons != subscription.left_out:
-            self._leases.leave_out(self._claim, unfit.reasons)
-        topics = unfit.without(settings.stream.topics or "")
-        return settings.model_copy(update={"stream": settings.stream.model_copy(update={"topics": topics})})
+            self._leases.leave_out(self.claim, unfit.reasons)
+        return settings.with_stream(topics=unfit.without(settings.stream.topics or ""))
 
     def _begin(self, settings: Settings) -> None:
         """Take the offsets to begin at, which are kept first: `latest` must be the same at the next take-over."""
         broker = StartOffsets(settings.kafka.reveal())
-        subscription, stored = self._claim.subscription, self._leases.positions(self._claim)
+        subscription, stored = self.claim.subscription, self._leases.positions(self.claim)
         pattern, stops = settings.stream.topics or "", settings.stream.fail_on_data_loss
         offsets, topics = beginning(subscription, stored, broker, pattern, stops=stops)
         self._beginning = Handover(topics.ids, readings=topics.readings)
@@ -366,15 +354,6 @@ class StreamRun:
 
     def refresh(self) -> None:
         self._keeper.refresh()
-
-
-def new_checkpoint(token: int) -> str:
-    """The name of a claim's next checkpoint, which none had before.
-
-    Tokens alone are given again once the meta database is restored from a backup. A checkpoint that was found under one
-    would say that changes are written which are not.
-    """
-    return f"{token}-{uuid4().hex}"
 
 
 def remove_earlier(checkpoints: Folder, token: int) -> None:

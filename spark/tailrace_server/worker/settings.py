@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -13,7 +12,6 @@ from tailrace_schemas.errors import DataLossError
 from tailrace_schemas.topics import MAX_NAME, KafkaPartition, topic_component
 from tailrace_server.model.subscription import EARLIEST, Subscription, TableName, Topics
 from tailrace_server.operations.asking import own_settings
-from tailrace_spark.batch.delivery import by_topic
 
 _SUFFIX: Final = r"\.-[0-9a-f]{6}"
 _LONGEST_KEYSPACE: Final = 48
@@ -27,8 +25,7 @@ def stream_settings(base: Settings, subscription: Subscription, checkpoint: str)
     """
     name = subscription.sink_name
     settings = own_settings(base, subscription.table, name, subscription.sink, subscription.shape)
-    chosen = {"topics": topics_pattern(subscription), "checkpoint": checkpoint}
-    return settings.model_copy(update={"stream": settings.stream.model_copy(update=chosen)})
+    return settings.with_stream(topics=topics_pattern(subscription), checkpoint=checkpoint)
 
 
 def topics_pattern(subscription: Subscription) -> str:
@@ -129,8 +126,3 @@ def _lost(subscription: Subscription, partition: KafkaPartition, offset: int, fi
         f"topic {topic}, partition {index}: {why}. `tailrace reset {subscription.reference} --from earliest` reads "
         "what is left from its beginning; with stream.fail_on_data_loss = false that happens by itself"
     )
-
-
-def source_options(offsets: Offsets) -> dict[str, str]:
-    """The options of Spark's Kafka source that begin there. Topics that appear later are read from their beginning."""
-    return {"startingOffsets": json.dumps(by_topic(offsets)) if offsets else EARLIEST}

@@ -85,8 +85,7 @@ def stream(
         target, about = _sink(settings, chosen, section)  # before Spark, which takes its time to start
         try:
             LetterTopic.of(settings, chosen).prepare()
-            placed = settings.stream.model_copy(update={"checkpoint": settings.stream.checkpoint_of(chosen)})
-            settings = settings.model_copy(update={"stream": placed})
+            settings = settings.with_stream(checkpoint=settings.stream.checkpoint_of(chosen))
             _require_own_checkpoint(settings, about)
             _follow(settings, target, about, spark, once=once)
         finally:

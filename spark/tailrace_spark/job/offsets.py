@@ -102,6 +102,11 @@ class PlannedOffsets:
         return PlannedBatch(first_offsets(self._first.read("0") or ""), end)
 
 
+def starting_at(offsets: Offsets) -> dict[str, str]:
+    """The options of Spark's Kafka source that begin there. Topics that appear later are read from their beginning."""
+    return {"startingOffsets": offsets_to_json(offsets) if offsets else "earliest"}
+
+
 def begun_in(first: Folder) -> bool:
     """Whether Spark has noted the offsets at which a stream begins: `first` are the files of `sources/0`."""
     return first.read("0") is not None

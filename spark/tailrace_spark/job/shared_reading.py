@@ -43,20 +43,12 @@ class SharedReading:
         session: Callable[[], SparkSession],
         settings: Settings,
         name: str,
-        source: Callable[[Offsets], Mapping[str, str]],
     ) -> None:
-        """`source` are the options of Spark's Kafka source that begin at offsets."""
         self._session = session
-        self._source = source
         limit = min(settings.stream.max_offsets_per_trigger, NEAR)
-        plain = {
-            "where": {},
-            "columns": {},
-            "snapshot": "never",
-            "max_offsets_per_trigger": limit,
-            "execution": "driver",
-        }
-        self._settings = settings.model_copy(update={"stream": settings.stream.model_copy(update=plain)})
+        self._settings = settings.with_stream(
+            where={}, columns={}, snapshot="never", max_offsets_per_trigger=limit, execution="driver"
+        )
         self._name = name
         self._stop = threading.Event()
         self._metrics = StreamMetrics()
@@ -83,20 +75,16 @@ class SharedReading:
         return {} if self._stream is None else self._stream.handover.topic_ids
 
     @property
-    def ended(self) -> bool:
-        """Whether nobody can join any more."""
-        return self._seats.closed
-
-    @property
     def runs(self) -> bool:
         """Whether it uses Spark."""
         return self._thread.is_alive()
 
     def end_if_empty(self) -> bool:
         """End the reading where nobody is there; whether nobody can join any more."""
-        if self._seats.close_if_empty(_EMPTY):
+        ended = self._seats.close_if_empty(_EMPTY)
+        if ended:
             self._stop.set()
-        return self.ended
+        return ended
 
     def close(self) -> None:
         """End it, whoever is there."""
@@ -126,7 +114,7 @@ class SharedReading:
         try:
             self._stream = Stream(
                 spark, self._settings, sink, stop=self._stop, metrics=self._metrics, name=self._name,
-                source=self._source(start), on_parts=sink.begin,
+                start=start, on_parts=sink.begin,
             )  # fmt: skip
             self._stream.follow()
         finally:

@@ -6,9 +6,9 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from statistics import median
-from typing import Final, Self
+from typing import Final
 
 from tailrace_common.backoff import Waits
 from tailrace_schemas.topics import KafkaPartition
@@ -28,8 +28,9 @@ _LEAST_SECONDS_OF_MANY: Final = 10.0
 _TIMES_SLOWER_OF_MANY: Final = 10.0
 _LEAST_SECONDS_OF_ALL: Final = 60.0
 LONGEST_PAUSE_SECONDS: Final = 900.0
-_WAITS: Final = Waits(30.0, LONGEST_PAUSE_SECONDS)
 """Who has been a member for so long is as good as new."""
+ALONE: Final = Waits(30.0, LONGEST_PAUSE_SECONDS)
+"""How long a subscription stays alone that has left a reading because it failed or was slow."""
 log = logging.getLogger("tailrace_spark")
 
 _WAIT_SECONDS: Final = 0.2
@@ -102,23 +103,6 @@ def patience(durations: Sequence[float], members: int, *, queued: bool) -> float
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """How often a subscription has left a reading because it failed or was slow, and when it may join again."""
-
-    faults: int = 0
-    not_before: float = 0.0
-
-    def at_fault(self, now: float) -> Self:
-        """Another time: it stays alone for 30 s, twice as long each time, 15 minutes at most."""
-        faults = self.faults + 1
-        return replace(self, faults=faults, not_before=now + _WAITS.after(faults))
-
-    def may_join(self, now: float) -> bool:
-        """Whether its time alone is over."""
-        return now >= self.not_before
-
-
-@dataclass(frozen=True, slots=True)
 class Handover:
     """The ids of the topics that were read, what the sink kept last of the stream's progress, and its readings.
 
@@ -141,10 +125,11 @@ class SharedPart:
 
 
 class Seat:
-    """A member's place. One thread of the member's takes parts, and says of each that it is written."""
+    """A member's, in one reading. One thread of the member's takes parts, and says of each that it is written."""
 
-    def __init__(self, seats: Seats, name: str, offsets: Offsets) -> None:
-        self._seats = seats
+    def __init__(self, changed: threading.Condition, name: str, offsets: Offsets) -> None:
+        """`changed` is that of all seats of the reading."""
+        self._changed = changed
         self.name = name
         self.offsets = offsets
         """Where the member goes on to read; it has all before."""
@@ -154,15 +139,23 @@ class Seat:
 
     def take(self, seconds: float) -> SharedPart | None:
         """The next part, until it is written; None where there is none within so many seconds, or none will be."""
-        return self._seats.take(self, seconds)
+        with self._changed:
+            self._changed.wait_for(lambda: bool(self.parts) or self.closed is not None, seconds)
+            return self.parts[0] if self.parts else None
 
     def wrote(self, offsets: Offsets) -> None:
         """The part in hand is in the sink, and the member goes on there."""
-        self._seats.wrote(self, offsets)
+        with self._changed:
+            self.parts.popleft()
+            self.offsets = offsets
+            self._changed.notify_all()
 
     def leave(self, why: str) -> None:
         """Take no more parts; nobody waits for this member."""
-        self._seats.leave(self, why)
+        with self._changed:
+            self.parts.clear()
+            self.closed = self.closed or why
+            self._changed.notify_all()
 
 
 class Seats:
@@ -182,12 +175,12 @@ class Seats:
             if self._closed is not None:
                 return None
             if self._position is None:
-                fits = may_found([offsets, *(seat.offsets for seat in self._seats)])
+                fits = may_found([offsets, *(seat.offsets for seat in self._open())])
             else:
                 fits = may_join(offsets, self._position)
             if not fits:
                 return None
-            seat = Seat(self, name, offsets)
+            seat = Seat(self._changed, name, offsets)
             self._seats.append(seat)
             self._joined_at = self._clock()
             return seat
@@ -201,7 +194,7 @@ class Seats:
                 if remaining <= 0:
                     break
                 self._changed.wait(min(remaining, _WAIT_SECONDS))
-            start = common_start([seat.offsets for seat in self._seats])
+            start = common_start([seat.offsets for seat in self._open()])
             self._position = start
             return start
 
@@ -209,13 +202,13 @@ class Seats:
     def names(self) -> list[str]:
         """Who is there."""
         with self._changed:
-            return [seat.name for seat in self._seats]
+            return [seat.name for seat in self._open()]
 
     def plan(self, plan: PlannedBatch) -> list[Seat]:
         """A batch begins: those that get its parts. Who joins later has to be behind its end."""
         with self._changed:
             self._position = {**(self._position or {}), **plan.end}
-            return list(self._seats)
+            return list(self._open())
 
     def hand_out(self, part: SharedPart, seats: Sequence[Seat]) -> None:
         """Queue a part for these members. Wait for those that have too many, and leave behind who is too slow."""
@@ -232,57 +225,32 @@ class Seats:
                 seconds += [passed for seat in done if seat.closed is None]
                 if not waiting:
                     break
-                queued = any(seat not in seats for seat in self._seats)
+                queued = any(seat not in seats for seat in self._open())
                 limit = patience(seconds, len(seconds) + len(waiting), queued=queued)
                 if limit is not None and passed >= limit:
                     for seat in waiting:
                         why = f"it is slower than the others, which waited for {passed:.1f} s"
                         log.warning("%s leaves the shared reading and goes on alone: %s", seat.name, why)
-                        self._close(seat, why)
+                        seat.closed = why
                     break
                 self._changed.wait(_WAIT_SECONDS)
-
-    def take(self, seat: Seat, seconds: float) -> SharedPart | None:
-        """As Seat says."""
-        with self._changed:
-            self._changed.wait_for(lambda: bool(seat.parts) or seat.closed is not None, seconds)
-            return seat.parts[0] if seat.parts else None
-
-    def wrote(self, seat: Seat, offsets: Offsets) -> None:
-        """As Seat says."""
-        with self._changed:
-            seat.parts.popleft()
-            seat.offsets = offsets
-            self._changed.notify_all()
-
-    def leave(self, seat: Seat, why: str) -> None:
-        """As Seat says."""
-        with self._changed:
-            seat.parts.clear()
-            self._close(seat, why)
-            self._changed.notify_all()
 
     def close(self, why: str) -> None:
         """Close all seats; the parts that wait for members may be written still."""
         with self._changed:
             self._closed = why
-            for seat in list(self._seats):
-                self._close(seat, why)
+            for seat in self._open():
+                seat.closed = why
             self._changed.notify_all()
 
     def close_if_empty(self, why: str) -> bool:
-        """Close for good where nobody is there; whether it is closed."""
+        """Close for good where nobody is there; whether nobody can join any more."""
         with self._changed:
-            if not self._seats:
+            if not self._open():
                 self._closed = self._closed or why
-            return self.closed
+            return self._closed is not None
 
-    @property
-    def closed(self) -> bool:
-        """Whether nobody can join any more."""
-        return self._closed is not None
-
-    def _close(self, seat: Seat, why: str) -> None:
-        if seat.closed is None:
-            seat.closed = why
-            self._seats.remove(seat)
+    def _open(self) -> list[Seat]:
+        """Those of the members that are there."""
+        self._seats = [seat for seat in self._seats if seat.closed is None]
+        return self._seats

@@ -28,7 +28,7 @@ from tailrace_spark.job.endings import JAVA_GONE, StoppedError, answer_times, aw
 from tailrace_spark.job.fitness import require_whole
 from tailrace_spark.job.generation_log import BatchGenerations, BatchLog
 from tailrace_spark.job.metrics import StreamMetrics
-from tailrace_spark.job.offsets import PlannedOffsets
+from tailrace_spark.job.offsets import Offsets, PlannedOffsets, starting_at
 from tailrace_spark.job.progress import Progress, execution_choice, last_progress, observed, read_to, show_status
 from tailrace_spark.job.retry import Retry
 from tailrace_spark.job.runner import Runner, stream_id
@@ -80,14 +80,15 @@ class Stream:
         location: str = "",
         store: str = "",
         name: str = "tailrace",
-        source: Mapping[str, str] | None = None,
+        start: Offsets | None = None,
         notes: Notes | None = None,
         claim: str | None = None,
         earlier: Handover | None = None,
         leave: Callable[[], bool] | None = None,
         on_parts: Callable[[int, int], None] | None = None,
     ) -> None:
-        """`name` is the query's, of which Spark runs one at a time. `source` are options of Spark's Kafka source.
+        """`name` is the query's, of which Spark runs one at a time. `start`: where it begins,
+        instead of stream.starting_offsets.
 
         `notes` keep how far its snapshots are; by default that is beside the checkpoint.
         `location` names the sink's store without secrets, and `store` tells it from others (checkpoint.store_of).
@@ -108,7 +109,7 @@ class Stream:
         self._location = location
         self._store = store
         self._name = name
-        self._source = dict(source or {})
+        self._source = {} if start is None else starting_at(start)
         self._metrics = metrics or StreamMetrics()
         self._claim = claim
         self._claimed_sink = sink.capabilities.claimed

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tailrace_server.worker.run import new_checkpoint, remove_earlier
+from tailrace_server.worker.readings import new_checkpoint
+from tailrace_server.worker.run import remove_earlier
 from tailrace_spark.job.checkpoint_files import Folder, HadoopFiles, LocalFiles
 
 if TYPE_CHECKING:
@@ -21,8 +22,8 @@ def checkpoints(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: P
 
 
 def test_those_of_earlier_claims_are_removed(checkpoints: Folder, tmp_path: Path) -> None:
-    stays = new_checkpoint(10)
-    for name in ("2", "9-1", new_checkpoint(9), stays, "11", "notes"):
+    stays = new_checkpoint("10")
+    for name in ("2", "9-1", new_checkpoint("9"), stays, "11", "notes"):
         (tmp_path / name / "offsets").mkdir(parents=True)
         (tmp_path / name / "offsets" / "0").write_text("v1")
     remove_earlier(checkpoints, 10)

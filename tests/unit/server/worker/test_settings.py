@@ -12,7 +12,8 @@ import pytest
 from tailrace_schemas.errors import DataLossError
 from tailrace_schemas.topics import KafkaPartition, table_topic
 from tailrace_server.model.subscription import Start, TableName, Topics
-from tailrace_server.worker.settings import Offsets, beginning, source_options, topics_pattern
+from tailrace_server.worker.settings import Offsets, beginning, topics_pattern
+from tailrace_spark.job.offsets import starting_at
 from tests.unit.server.requests import subscription
 
 A, B, NEW = ("t", 0), ("t", 1), ("new", 0)
@@ -89,9 +90,9 @@ def test_what_kafka_lost_is_said_or_read_past(
 
 
 def test_sparks_options_begin_there() -> None:
-    options = source_options({A: 5, B: 0, NEW: 2})
+    options = starting_at({A: 5, B: 0, NEW: 2})
     assert json.loads(options["startingOffsets"]) == {"t": {"0": 5, "1": 0}, "new": {"0": 2}}
-    assert source_options({}) == {"startingOffsets": "earliest"}
+    assert starting_at({}) == {"startingOffsets": "earliest"}
 
 
 @pytest.mark.parametrize(

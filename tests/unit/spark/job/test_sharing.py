@@ -13,13 +13,11 @@ from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.job.offsets import PlannedBatch
 from tailrace_spark.job.sharing import (
     LEAST_SECONDS,
-    LONGEST_PAUSE_SECONDS,
     NEAR,
     QUEUED,
     Seat,
     Seats,
     SharedPart,
-    Standing,
     advanced,
     behind,
     common_start,
@@ -107,18 +105,6 @@ def test_how_long_a_batch_waits_for_those_that_are_not_done(taken: list[float], 
 def test_while_none_is_done_nobody_is_left_behind_unless_others_wait_for_the_next_batch() -> None:
     assert patience([], 3, queued=False) is None
     assert patience([], 3, queued=True) == 60
-
-
-@given(st.integers(1, 30), st.floats(0, 1e6))
-def test_who_leaves_stays_alone_longer_each_time_up_to_a_limit(times: int, now: float) -> None:
-    standing, last = Standing(), 0.0
-    for _ in range(times):
-        standing = standing.at_fault(now)
-        pause = standing.not_before - now
-        assert last - 1e-3 <= pause <= LONGEST_PAUSE_SECONDS + 1e-3
-        last = pause
-    assert not standing.may_join(now)
-    assert standing.may_join(standing.not_before)
 
 
 class Clock:
