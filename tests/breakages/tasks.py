@@ -131,7 +131,7 @@ BREAKAGES: Final = {
     "auto-execution-follows-each-batch": breakage(
         "large batches are written by tasks, small ones by the driver",
         "tailrace_spark.job.progress:ExecutionChoice.choose",
-        constant("self._batches", 1),
+        constant("FEW_BATCHES", 1),
         Red("unit/spark/job/test_progress.py", "test_auto_is_executors_from_a_large_batch_until_several_small_ones"),
     ),
 }

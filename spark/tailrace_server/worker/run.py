@@ -113,11 +113,6 @@ class Parts:
         return f"{self.settings.topics.prefix}.sink.{self.target.name}"
 
     @property
-    def can_share(self) -> bool:
-        """Whether its sink and settings allow it to read with others."""
-        return self.settings.stream.snapshot != ONLY and can_share(self.settings, self.sink)
-
-    @property
     def reads_tables(self) -> bool:
         """Whether a snapshot is still to be read, which a stream of its own does."""
         value = self.notes.read()
@@ -245,7 +240,7 @@ class StreamRun:
 
     def _in_turns(self, parts: Parts) -> None:
         """With others where there are any, else alone; until it is stopped."""
-        if not (self._base.server.share_reading and parts.can_share):
+        if not (self._base.server.share_reading and can_share(parts.settings, parts.sink)):
             self._alone(parts, self._beginning, None)
             return
         key, handover = reading_key(parts.settings), self._beginning

@@ -97,7 +97,8 @@ class BatchRecords:
         complete = self._with_values(records)
         if (reading := update_reading(capabilities, {})) is None:
             ordered = complete.sort_by(BY_OFFSET) if capabilities.ordered else complete
-            return partial(self._shaped, self._completed(partial(pieces, ordered, self._schemas, early=early)))
+            read_back = self.read_back()
+            return lambda: shaped(pieces(ordered, self._schemas, early=early), read_back, self._shape)
         by_offset = complete.sort_by(BY_OFFSET)
 
         def decoded(batch: Any) -> Iterator[Piece]:
@@ -114,16 +115,14 @@ class BatchRecords:
         updates = WholeUpdates(partial(decoded, by_offset), _ends_of(by_offset), read_on)
         return lambda: reading.finished(updates)
 
-    def _completed(self, read: Callable[[], Iterable[Piece]]) -> Callable[[], Iterable[Piece]]:
-        """With what the log leaves open."""
-        read_back = self.read_back()
-        return read if read_back is None else lambda: read_back.added(read())
-
     def _with_values(self, part: Any) -> Any:
         return with_values(self._spark, self._settings, part, self.part_bytes)
 
-    def _shaped(self, read: Callable[[], Iterable[Piece]]) -> Iterable[Piece]:
-        return read() if self._shape is None else self._shape.shaped(read())
+
+def shaped(decoded: Iterable[Piece], read_back: ReadBack | None, shape: Shape | None) -> Iterable[Piece]:
+    """Pieces with what the log leaves open, and then as the sink is to see them."""
+    complete = decoded if read_back is None else read_back.added(decoded)
+    return complete if shape is None else shape.shaped(complete)
 
 
 def _ends_of(records: Any) -> dict[KafkaPartition, int]:

@@ -80,13 +80,13 @@ class BatchWriter:
             self._retry.until_done(blocked, "topics", lambda: self._watch.check(plan))
         if (check := self._sink_check) is not None:
             start = plan.start if plan else {}
-            self._retry.until_done(blocked, SINK, lambda: self._alone(lambda: check.before(batch, start)))
+            self._in_sink(blocked, lambda: check.before(batch, start))
         outcome = self._on_executors(blocked, frame, plan, table)
         if outcome is None:
             outcome = self._on_driver(blocked, frame, frame.count() if plan is None else plan.size, table)
         if check is not None:
             end = plan.end if plan else {}
-            self._retry.until_done(blocked, SINK, lambda: self._alone(lambda: check.behind(batch, end)))
+            self._in_sink(blocked, lambda: check.behind(batch, end))
         return replace(
             outcome,
             blocked_seconds=blocked.seconds,
@@ -107,9 +107,7 @@ class BatchWriter:
             counts = {topic: count for topic, count in partition_counts(plan.end).items() if topic in plan.topics}
             return ExecutorShares(tasks, frame, table, schemas, counts, self._records.read_back())
 
-        def until_done(attempt: Callable[[], T]) -> T:
-            return self._retry.until_done(blocked, SINK, lambda: self._alone(attempt))
-
+        until_done = partial(self._in_sink, blocked)
         done = self._runner.on_executors(blocked.batch, plan.size, plan.end, shares, self._choice, until_done)
         if done is None:
             return None
@@ -143,17 +141,20 @@ class BatchWriter:
             if index and self._stop.is_set():
                 raise StoppedError("between two parts of a batch")
             pieces_of = self._records.pieces(records_of_part, table)
-            write = partial(self._here, blocked.batch, pieces_of)
-            summary += self._retry.until_done(blocked, SINK, partial(self._alone, write))
+            summary += self._in_sink(blocked, partial(self._here, blocked.batch, pieces_of))
         return summary
 
     def _here(self, batch: int, pieces_of: Callable[[], Iterable[Piece]]) -> Summary:
         return self._runner.here(batch, pieces_of())
 
-    def _alone(self, use_sink: Callable[[], T]) -> T:
-        """The result of a call that is made while no other thread uses the sink."""
-        with self._sink_lock:
-            return use_sink()
+    def _in_sink(self, blocked: Blockage, use_sink: Callable[[], T]) -> T:
+        """The result of calls that are made until one is done, while no other thread uses the sink."""
+
+        def alone() -> T:
+            with self._sink_lock:
+                return use_sink()
+
+        return self._retry.until_done(blocked, SINK, alone)
 
 
 def _progress(blocked: Blockage, summary: Summary, counts: RecordCounts, execution: Execution) -> Progress:

@@ -130,15 +130,6 @@ def decode_note(text: str, name: str) -> dict[str, Any]:
     return note
 
 
-@dataclass(frozen=True, slots=True)
-class StreamProcess:
-    """The process of a stream; `since` is when it began, in ISO 8601."""
-
-    hostname: str
-    pid: int
-    since: str
-
-
 class CheckpointLock(Closing):
     """The lock of a checkpoint until it is closed, or the process ends."""
 
@@ -170,8 +161,8 @@ def lock_checkpoint(
                 raise FencedError(_busy(folder, checkpoint))
             wait(_ATTEMPT_SECONDS)
         since = datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds")
-        process = StreamProcess(os.uname().nodename, os.getpid(), since)
-        LocalFiles(folder).write(_MARK, json.dumps({**asdict(process), "version": _VERSION}))
+        owner = {"hostname": os.uname().nodename, "pid": os.getpid(), "since": since, "version": _VERSION}
+        LocalFiles(folder).write(_MARK, json.dumps(owner))
     except FencedError:
         os.close(descriptor)
         raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from typing import Final
 
@@ -14,7 +14,8 @@ from pyspark.sql import SparkSession
 from tailrace_common.settings import Settings
 from tailrace_common.topics import SchemaReader
 from tailrace_schemas.errors import TailraceError
-from tailrace_spark.batch.delivery import Piece, SinkProgress, Summary
+from tailrace_spark.batch.delivery import SinkProgress, Summary
+from tailrace_spark.job.batch_records import shaped
 from tailrace_spark.job.endings import reason
 from tailrace_spark.job.metrics import StreamMetrics
 from tailrace_spark.job.offsets import Offsets
@@ -38,12 +39,14 @@ _LARGE: Final = "a large batch comes, which tasks write quicker"
 def can_share(settings: Settings, sink: Sink) -> bool:
     """Whether a stream may read together with others.
 
-    Not so log tables, which want updates whole, nor streams that leave copies out, since Spark keeps their state.
+    Not so one that reads a snapshot alone, nor log tables, which want updates whole, nor streams that leave copies out,
+    since Spark keeps their state.
     Spans are sent for batches of a stream of its own.
     """
     stream, capabilities = settings.stream, sink.capabilities
     alone = capabilities.whole_updates is not None or capabilities.announcements is not None
     alone = alone or settings.traces.endpoint is not None
+    alone = alone or stream.snapshot == "only"
     return not alone and stream.one_copy_seconds is None and stream.execution != "executors"
 
 
@@ -157,18 +160,13 @@ class Member:
         unread = without_read(part.pieces, self._offsets, part.plan)
         if self._check is not None:
             self._check.before(self._batch, self._offsets)
-        self._summary += self._runner.here(self._batch, self._shaped(unread))
+        self._summary += self._runner.here(self._batch, shaped(unread, self._read_back(), self._shape))
         self._records += sum(len(piece.changes) + len(piece.dead_letters) for piece in unread)
         if part.last:
             if self._check is not None:
                 self._check.behind(self._batch, offsets)
             self._offsets = offsets
         self._seat.wrote(self._offsets)
-
-    def _shaped(self, pieces: Sequence[Piece]) -> Iterable[Piece]:
-        read_back = self._read_back()
-        complete = pieces if read_back is None else read_back.added(pieces)
-        return complete if self._shape is None else self._shape.shaped(complete)
 
     def _report(self) -> None:
         left_out = {} if self._shape is None else dict(self._shape.left_out)

@@ -43,21 +43,11 @@ Ends = Callable[[Collection[KafkaPartition]], Mapping[KafkaPartition, int]]
 class ExecutionChoice:
     """Chooses by `stream.execution`: "auto" by the size of batches, and it does not change its mind at each of them.
 
-    From the first batch of `many` records on it is executors, until `batches` in a row had less than `few`.
+    From the first batch of MANY_RECORDS on it is executors, until FEW_BATCHES in a row had less than FEW_RECORDS.
     """
 
-    def __init__(
-        self,
-        setting: Literal["auto", "driver", "executors"],
-        *,
-        large: int = MANY_RECORDS,
-        few: int = FEW_RECORDS,
-        batches: int = FEW_BATCHES,
-    ) -> None:
+    def __init__(self, setting: Literal["auto", "driver", "executors"]) -> None:
         self._setting: Literal["auto", "driver", "executors"] = setting
-        self._large = large
-        self._few = few
-        self._batches = batches
         self._small_batches = 0
         self._current: Execution = "executors" if setting == "executors" else "driver"
 
@@ -65,10 +55,10 @@ class ExecutionChoice:
         """The execution of the next batch, which has at most so many records."""
         if self._setting != "auto":
             return self._current
-        self._small_batches = self._small_batches + 1 if records < self._few else 0
-        if self._current == "driver" and records >= self._large:
+        self._small_batches = self._small_batches + 1 if records < FEW_RECORDS else 0
+        if self._current == "driver" and records >= MANY_RECORDS:
             self._change("executors", records)
-        elif self._current == "executors" and self._small_batches >= self._batches:
+        elif self._current == "executors" and self._small_batches >= FEW_BATCHES:
             self._change("driver", records)
         return self._current
 
@@ -82,17 +72,6 @@ class ExecutionChoice:
     def _change(self, execution: Execution, records: int) -> None:
         self._current = execution
         log.info("batches are written by the %s from now on: this one has up to %d records", execution, records)
-
-
-def execution_choice(setting: Literal["auto", "driver", "executors"], *, executors: bool) -> ExecutionChoice:
-    """What a sink that `executors` can write, or cannot, leaves of stream.execution. Raises SettingsError."""
-    if executors or setting == "driver":
-        return ExecutionChoice(setting)
-    if setting == "executors":
-        raise SettingsError(
-            'stream.execution = "executors": this sink is written by the driver alone; set "auto" or "driver"'
-        )
-    return ExecutionChoice("driver")
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,11 +25,11 @@ from tailrace_spark.job.batch_writer import BatchWriter
 from tailrace_spark.job.checkpoint import CheckpointLock, job_of, lock_checkpoint, require_own
 from tailrace_spark.job.checkpoint_files import LocalFiles, files_in, write_promptly
 from tailrace_spark.job.endings import JAVA_GONE, StoppedError, answer_times, await_interrupt, java_end, reason
-from tailrace_spark.job.fitness import require_whole
+from tailrace_spark.job.fitness import require_fit
 from tailrace_spark.job.generation_log import BatchGenerations, BatchLog
 from tailrace_spark.job.metrics import StreamMetrics
 from tailrace_spark.job.offsets import Offsets, PlannedOffsets, starting_at
-from tailrace_spark.job.progress import Progress, execution_choice, last_progress, observed, read_to, show_status
+from tailrace_spark.job.progress import ExecutionChoice, Progress, last_progress, observed, read_to, show_status
 from tailrace_spark.job.retry import Retry
 from tailrace_spark.job.runner import Runner, stream_id
 from tailrace_spark.job.session import quiet_stop
@@ -119,7 +119,7 @@ class Stream:
         self._on_parts = on_parts
         self._shape = shape_of(settings.stream, sink)
         self._transactions = sink.capabilities.transactions
-        require_whole(settings.stream, sink.capabilities)
+        require_fit(settings.stream, sink.capabilities)
         self._writing = threading.Lock()
         self._sink_lock = threading.Lock()
         self._query: StreamingQuery | None = None
@@ -170,7 +170,7 @@ class Stream:
             watch=self._watch,
             sink_check=self._sink_check,
             tasks=tasks,
-            choice=execution_choice(settings.stream.execution, executors=tasks is not None),
+            choice=ExecutionChoice(settings.stream.execution),
             retry=self._retry,
             stop=self._stop,
             on_parts=self._on_parts,

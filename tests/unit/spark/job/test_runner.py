@@ -12,7 +12,7 @@ from tailrace_schemas.errors import FencedError, ServiceError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import CommitMessage, MicroBatch, Summary
-from tailrace_spark.job.progress import ExecutionChoice
+from tailrace_spark.job.progress import MANY_RECORDS, ExecutionChoice
 from tailrace_spark.job.runner import Done, MissingPackagesError, Runner, write_shares
 from tailrace_spark.sinks.protocol import DataWriter, HereOnlyError
 from tailrace_spark.tasks.outcome import Failed, HereOnly, Outcome, RecordCounts, Written
@@ -135,11 +135,11 @@ def test_where_a_batch_is_written_is_known_before_the_sink_hears_of_it() -> None
 def test_what_no_share_can_be_written_of_is_to_be_written_here() -> None:
     """Of this batch; without packages on executors all of them, or none where only executors may write."""
     runner = Runner(Planned(), lambda: "stream")
-    choice, only = ExecutionChoice("auto", large=1), ExecutionChoice("executors")
-    assert run(runner, choice, Attempts([HereOnly(A, "a truncation")])) is None
-    assert choice.choose(1) == "executors"
+    choice, only = ExecutionChoice("auto"), ExecutionChoice("executors")
+    assert run(runner, choice, Attempts([HereOnly(A, "a truncation")]), size=MANY_RECORDS) is None
+    assert choice.choose(MANY_RECORDS) == "executors"
     lacking = Attempts([], MissingPackagesError("no module fastavro"))
     with pytest.raises(SettingsError, match="no module fastavro"):
         run(runner, only, lacking)
-    assert run(runner, choice, lacking) is None
-    assert choice.choose(1) == "driver"
+    assert run(runner, choice, lacking, size=MANY_RECORDS) is None
+    assert choice.choose(MANY_RECORDS) == "driver"
