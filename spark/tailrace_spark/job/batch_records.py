@@ -87,10 +87,6 @@ class BatchRecords:
         self._schemas.refresh()
         return dict(self._schemas)
 
-    def parts(self, records: Any) -> list[Any]:
-        """Collected records in parts of at most `part_bytes`."""
-        return parts_of(records, self.part_bytes)
-
     def pieces(self, records: Any, table: StreamTable) -> Callable[[], Iterable[Piece]]:
         """A function that gives the pieces of a part as the sink takes them, as often as it is called."""
         capabilities, early = self._sink.capabilities, self._settings.stream.accept_early
@@ -108,7 +104,7 @@ class BatchRecords:
         def read_on(partition: KafkaPartition, offset: int) -> tuple[Iterable[Piece], int | None]:
             heads = with_head(read_some(self._spark, self._settings, partition, offset, _REST_RECORDS))
             rest = self.collect(heads, table, _REST_RECORDS).sort_by(BY_OFFSET)
-            first = self._with_values(self.parts(rest)[0])
+            first = self._with_values(parts_of(rest, self.part_bytes)[0])
             unread = rest.num_rows == _REST_RECORDS or first.num_rows < rest.num_rows
             return decoded(first), first.column("offset")[-1].as_py() + 1 if unread else None
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from tailrace_spark.batch.delivery import Piece, Summary, partition_counts
-from tailrace_spark.job.batch_records import BatchRecords
+from tailrace_spark.job.batch_records import BatchRecords, parts_of
 from tailrace_spark.job.endings import StoppedError
 from tailrace_spark.job.generation_log import BatchGenerations
 from tailrace_spark.job.offsets import PlannedBatch
@@ -36,8 +36,8 @@ T = TypeVar("T")
 class BatchWriter:
     """Writes batches into one sink, and blocks on each until it is written.
 
-    `sink_lock` is held while the sink is used. `sink_check` is there for sinks that keep the stream's progress,
-    `tasks` for those whose batches executors can write; `choice` says when they do.
+    `sink_lock` is held while the sink is used. `tasks` are there for sinks whose batches executors can write; `choice`
+    says when they do.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class BatchWriter:
         *,
         shape: Shape | None,
         watch: TopicWatch,
-        sink_check: SinkCheck | None,
+        sink_check: SinkCheck,
         tasks: TaskRunner | None,
         choice: ExecutionChoice,
         retry: Retry,
@@ -78,15 +78,12 @@ class BatchWriter:
         plan = self._watch.plan(batch)
         if plan is not None:
             self._retry.until_done(blocked, "topics", lambda: self._watch.check(plan))
-        if (check := self._sink_check) is not None:
-            start = plan.start if plan else {}
-            self._in_sink(blocked, lambda: check.before(batch, start))
+        start, end = (plan.start, plan.end) if plan else ({}, {})
+        self._in_sink(blocked, lambda: self._sink_check.before(batch, start))
         outcome = self._on_executors(blocked, frame, plan, table)
         if outcome is None:
             outcome = self._on_driver(blocked, frame, frame.count() if plan is None else plan.size, table)
-        if check is not None:
-            end = plan.end if plan else {}
-            self._in_sink(blocked, lambda: check.behind(batch, end))
+        self._in_sink(blocked, lambda: self._sink_check.behind(batch, end))
         return replace(
             outcome,
             blocked_seconds=blocked.seconds,
@@ -127,7 +124,7 @@ class BatchWriter:
         Each part is a batch of its own for the sink: all of it is taken in. A part that is redelivered after a crash
         changes nothing more.
         """
-        summary, parts = Summary(), self._records.parts(records)
+        summary, parts = Summary(), parts_of(records, self._records.part_bytes)
         if len(parts) > 1:
             size, limit = (
                 count / 2**20 for count in (pc.sum(records.column("size")).as_py(), self._records.part_bytes)

@@ -6,7 +6,6 @@ import logging
 import queue
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any, Final
@@ -46,22 +45,18 @@ _STATES: Final[Mapping[State, RunState]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class StreamJob:
-    """A stream as a job of OpenLineage: its name, the version of Spark, and whether it ends by itself."""
-
-    name: str
-    spark: str
-    ends: bool
-
-
 class LineageEvents:
-    """Sends the events of one run. What cannot be sent is lost, and said once in the log."""
+    """Sends the events of one run. What cannot be sent is lost, and said once in the log.
 
-    def __init__(self, settings: LineageSettings, job: StreamJob) -> None:
+    `name` is the job's, `spark` the version of Spark, and `ends` says whether the stream ends by itself.
+    """
+
+    def __init__(self, settings: LineageSettings, name: str, spark: str, *, ends: bool) -> None:
         self._client = OpenLineageClient(config={"transport": _transport(settings)})
         self._settings = settings
-        self._job = job
+        self._name = name
+        self._spark = spark
+        self._ends = ends
         self._run = str(generate_new_uuid())
         self._waiting: queue.Queue[RunEvent | None] = queue.Queue(_MOST_WAITING)
         self._failing = False
@@ -76,7 +71,7 @@ class LineageEvents:
             producer=PRODUCER,
             eventType=_STATES[state],
             run=Run(self._run, self._run_facets(error)),
-            job=Job(self._settings.namespace, self._job.name, self._job_facets()),
+            job=Job(self._settings.namespace, self._name, self._job_facets()),
             inputs=[dataset for table in datasets for dataset in _inputs(table)],
             outputs=list(_outputs(datasets)),
         )
@@ -110,7 +105,7 @@ class LineageEvents:
 
     def _run_facets(self, error: str | None) -> dict[str, Any]:
         facets: dict[str, Any] = {
-            "processing_engine": processing_engine_run.ProcessingEngineRunFacet(self._job.spark, "spark")
+            "processing_engine": processing_engine_run.ProcessingEngineRunFacet(self._spark, "spark")
         }
         if error is not None:
             facets["errorMessage"] = error_message_run.ErrorMessageRunFacet(error, "PYTHON")
@@ -120,7 +115,7 @@ class LineageEvents:
         pattern = job_type_job.EmissionPattern(
             "PERIODIC", "ACCUMULATIVE", max(1, round(self._settings.running_seconds))
         )
-        kind = "BATCH" if self._job.ends else "STREAMING"
+        kind = "BATCH" if self._ends else "STREAMING"
         return {"jobType": job_type_job.JobTypeJobFacet(kind, "TAILRACE", "STREAM", pattern)}
 
 

@@ -82,7 +82,6 @@ class Member:
         self._seat = seat
         self._stop = stop
         self._metrics = metrics
-        self._earlier = earlier
         self._claim = claim
         self._read_back = read_back
         self._wrote = wrote
@@ -94,16 +93,16 @@ class Member:
         self._summary = Summary()
         self._shape = shape_of(settings.stream, sink)
         self._runner = Runner(self._sink, lambda: claim)
-        self._check: SinkCheck | None = None
-        stops = settings.stream.fail_on_data_loss
-        if (progress := sink.capabilities.progress) is not None:
-            self._check = SinkCheck(progress, None, location, "of a shared reading", stops=stops, earlier=earlier.kept)
+        self._check = SinkCheck(
+            sink.capabilities.progress, None, location, "of a shared reading",
+            stops=settings.stream.fail_on_data_loss, earlier=earlier.kept,
+        )  # fmt: skip
         self._sweeper = Sweeper(sink, threading.Lock(), metrics)
 
     @property
     def kept(self) -> SinkProgress | None:
         """What its sink kept last, for the stream that goes on alone."""
-        return self._earlier.kept if self._check is None else self._check.kept
+        return self._check.kept
 
     def run(self) -> None:
         """Until it is stopped, or has to go on alone. What `wrote` raises is raised."""
@@ -147,8 +146,7 @@ class Member:
                 self._shape.check(newest(entry for entry in schemas.values() if reads(entry.topic)))
         if (claimed := self._sink.capabilities.claimed) is not None:
             claimed.claim(self._claim)
-        if self._check is not None:
-            self._check.begin()
+        self._check.begin()
         self._begun = True
 
     def _write(self, part: SharedPart) -> None:
@@ -158,13 +156,11 @@ class Member:
         if executors and part.plan.size >= MANY_RECORDS:
             raise LeftError(_LARGE)
         unread = without_read(part.pieces, self._offsets, part.plan)
-        if self._check is not None:
-            self._check.before(self._batch, self._offsets)
+        self._check.before(self._batch, self._offsets)
         self._summary += self._runner.here(self._batch, shaped(unread, self._read_back(), self._shape))
         self._records += sum(len(piece.changes) + len(piece.dead_letters) for piece in unread)
         if part.last:
-            if self._check is not None:
-                self._check.behind(self._batch, offsets)
+            self._check.behind(self._batch, offsets)
             self._offsets = offsets
         self._seat.wrote(self._offsets)
 

@@ -83,7 +83,7 @@ class StreamMetrics:
         self._last: tuple[Progress, float] | None = None
         self._troubles_of_losses: list[Trouble] = []
         self.registry = CollectorRegistry()
-        self.registry.register(_InfoMetrics(self))
+        self.registry.register(_Asked(self))
         ProcessCollector(registry=self.registry)
         self._measure()
 
@@ -209,9 +209,26 @@ class StreamMetrics:
 
     def watch(self, query: QueryProgress, ends: Ends) -> None:
         """Add the progress of Spark's query, and its lag; both are asked for whenever the metrics are read."""
-        first, self._query, self._ends = self._ends is None, query, ends
-        if first:
-            self.registry.register(_QueryMetrics(lambda: self._query(), ends))
+        self._query, self._ends = query, ends
+
+    def of_query(self) -> Iterator[Metric]:
+        """Spark's progress of the query, and its lag; none before there is a query."""
+        progress = self._query()
+        if progress is None or self._ends is None:
+            return
+        rate = progress.get("processedRowsPerSecond", 0.0)  # left out where it is no number
+        yield GaugeMetricFamily("tailrace_stream_rows_per_second", "Rate of the last batch.", value=rate)
+        watermark = progress.get("eventTime", {}).get("watermark")
+        if watermark is not None:
+            seconds = datetime.fromisoformat(watermark).timestamp()
+            words = "Changes taken up before this are forgotten: copies of them would be passed on."
+            yield GaugeMetricFamily("tailrace_stream_watermark_timestamp_seconds", words, value=seconds)
+        behind_records = GaugeMetricFamily(
+            "tailrace_stream_behind_records", "Records not read yet, by topic.", labels=["topic"]
+        )
+        for topic, count in (topic_lag(progress, self._ends) or {}).items():
+            behind_records.add_metric([topic], count)
+        yield behind_records
 
     def alive(self) -> None:
         """The loop around the query moves."""
@@ -257,11 +274,14 @@ def _nothing() -> None:
     """There is no progress yet."""
 
 
-class _InfoMetrics(Collector):
-    """Metrics whose news is in their labels: the sink, and the last error."""
+class _Asked(Collector):
+    """Metrics that are made when somebody asks: of the sink, the last error, snapshots, and Spark's query."""
 
     def __init__(self, metrics: StreamMetrics) -> None:
         self._metrics = metrics
+
+    def describe(self) -> list[Metric]:
+        return []  # else registering would ask the query
 
     def collect(self) -> Iterator[Metric]:
         sink_place, trouble = self._metrics.sink_place, self._metrics.trouble
@@ -277,6 +297,7 @@ class _InfoMetrics(Collector):
             last_error.add_metric([trouble.what, trouble.words[:_LONGEST_LABEL], trouble.action], trouble.at)
         yield last_error
         yield from _snapshot_metrics(self._metrics.snapshots)
+        yield from self._metrics.of_query()
 
 
 def _snapshot_metrics(rows: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:
@@ -288,33 +309,6 @@ def _snapshot_metrics(rows: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:
             value = row[member]
             gauge.add_metric([table], value == "reading" if member == "state" else value)
         yield gauge
-
-
-class _QueryMetrics(Collector):
-    def __init__(self, progress: QueryProgress, ends: Ends) -> None:
-        self._progress = progress
-        self._ends = ends
-
-    def describe(self) -> list[Metric]:
-        return []  # else registering would ask the query
-
-    def collect(self) -> Iterator[Metric]:
-        progress = self._progress()
-        if progress is None:
-            return
-        rate = progress.get("processedRowsPerSecond", 0.0)  # left out where it is no number
-        yield GaugeMetricFamily("tailrace_stream_rows_per_second", "Rate of the last batch.", value=rate)
-        watermark = progress.get("eventTime", {}).get("watermark")
-        if watermark is not None:
-            seconds = datetime.fromisoformat(watermark).timestamp()
-            words = "Changes taken up before this are forgotten: copies of them would be passed on."
-            yield GaugeMetricFamily("tailrace_stream_watermark_timestamp_seconds", words, value=seconds)
-        behind_records = GaugeMetricFamily(
-            "tailrace_stream_behind_records", "Records not read yet, by topic.", labels=["topic"]
-        )
-        for topic, count in (topic_lag(progress, self._ends) or {}).items():
-            behind_records.add_metric([topic], count)
-        yield behind_records
 
 
 class MetricsServer(WebServer):

@@ -22,13 +22,14 @@ _NOTE: Final = "sink.json"
 class SinkCheck:
     """Compares what a sink keeps of a stream with what the stream's checkpoint counts as written.
 
+    Of a sink that keeps no progress, None, nothing is asked.
     `files` are those of `<checkpoint>/tailrace`, whose note has the stream's id; None: it has no checkpoint of its own,
     and a new id. `location` and `checkpoint` are for people; `stops` is stream.fail_on_data_loss. One thread at a time.
     """
 
     def __init__(
         self,
-        sink: ProgressSink,
+        sink: ProgressSink | None,
         files: Folder | None,
         location: str,
         checkpoint: str,
@@ -64,15 +65,17 @@ class SinkCheck:
 
     def behind(self, batch: int, end: Offsets) -> None:
         """Keep that a batch up to there is in the sink, before the checkpoint counts it. Raises ServiceError."""
-        progress = SinkProgress(self._id(batch - 1, end), batch, end)
-        self._sink.keep_progress(progress)
-        self.kept = progress
+        if self._sink is not None:
+            progress = SinkProgress(self._id(self._sink, batch - 1, end), batch, end)
+            self._sink.keep_progress(progress)
+            self.kept = progress
 
     def _require(self, batch: int, end: Offsets) -> None:
-        self._require_kept(SinkProgress(self._id(batch, end), batch, end))
+        if self._sink is not None:
+            self._require_kept(self._sink, SinkProgress(self._id(self._sink, batch, end), batch, end))
 
-    def _require_kept(self, committed: SinkProgress) -> None:
-        missing = missing_from_sink(committed, self._sink.progress(committed.stream))
+    def _require_kept(self, sink: ProgressSink, committed: SinkProgress) -> None:
+        missing = missing_from_sink(committed, sink.progress(committed.stream))
         if missing is None:
             return
         if self._stops:
@@ -82,9 +85,9 @@ class SinkCheck:
                 "stream.fail_on_data_loss = false once, which goes on without these changes"
             )
         log.error("%s: %s; the stream goes on without them (stream.fail_on_data_loss = false)", self._between, missing)
-        self._sink.keep_progress(committed)
+        sink.keep_progress(committed)
 
-    def _id(self, batch: int, end: Offsets) -> str:
+    def _id(self, sink: ProgressSink, batch: int, end: Offsets) -> str:
         """The stream's id; a new one is in the sink, with what counts as written, before it is in the note."""
         if self._stream is None:
             note = None if self._files is None else self._files.read(_NOTE)
@@ -92,9 +95,9 @@ class SinkCheck:
                 self._stream = str(decode_note(note, _NOTE)["stream"])
                 return self._stream
             if self.kept is not None:
-                self._require_kept(self.kept)
+                self._require_kept(sink, self.kept)
             stream = uuid4().hex
-            self._sink.keep_progress(SinkProgress(stream, batch, end))
+            sink.keep_progress(SinkProgress(stream, batch, end))
             if self._files is not None:
                 self._files.write(_NOTE, encode_note(stream=stream))
             self._stream = stream

@@ -145,12 +145,10 @@ class Stream:
         sink = of_readings(sink, self._watch.readings)
         reader = GenerationReader.open(kafka, internal_topic(prefix, Internal.GENERATIONS))
         self._generations = BatchGenerations(reader, BatchLog(self._files))
-        self._sink_check: SinkCheck | None = None
-        if (progress := sink.capabilities.progress) is not None:
-            earlier = self._earlier.kept
-            self._sink_check = SinkCheck(
-                progress, self._files, self._location, checkpoint, stops=stops, earlier=earlier
-            )
+        self._sink_check = SinkCheck(
+            sink.capabilities.progress, self._files, self._location, checkpoint,
+            stops=stops, earlier=self._earlier.kept,
+        )  # fmt: skip
         self._upkeep: Upkeep | None = None
         if (announced := sink.capabilities.announcements) is not None:
             schemas, hosts = SchemaReader(kafka, prefix, ordered=True), KafkaHosts(kafka, prefix)
@@ -205,10 +203,9 @@ class Stream:
         stream, copies = self._settings.stream, self._settings.stream.one_copy_seconds
         if not self._claimed:
             self._claim_checkpoint()
-        if self._sink_check is not None:
-            batch = self._planned.committed()
-            with self._sink_lock:
-                self._sink_check.begin(batch, self._planned.offsets_after(batch))
+        batch = self._planned.committed()
+        with self._sink_lock:
+            self._sink_check.begin(batch, self._planned.offsets_after(batch))
         if self._upkeep is not None:
             self._upkeep.run(self._read_to)
         bounds = answer_times(self._retry.patience, stream.kafka.reveal())
@@ -343,8 +340,7 @@ class Stream:
     @property
     def handover(self) -> Handover:
         """What a stream has to know that goes on from here with another checkpoint."""
-        progress = None if self._sink_check is None else self._sink_check.kept
-        return Handover(self._watch.ids, progress, dict(self._watch.readings))
+        return Handover(self._watch.ids, self._sink_check.kept, dict(self._watch.readings))
 
     def _end(self, query: StreamingQuery) -> None:
         with self._writing, quiet_stop(self._spark):  # Spark would interrupt a batch that is being written

@@ -88,11 +88,11 @@ class Telling(Closing):
 
 def _events(settings: Settings, spark: str, *, ends: bool) -> Events:
     try:
-        from tailrace_spark.job.lineage_events import LineageEvents, StreamJob
+        from tailrace_spark.job.lineage_events import LineageEvents
     except ImportError as cause:
         raise SettingsError(f"lineage.transport needs {cause.name}: pip install 'tailrace[openlineage]'") from None
     sink, _ = settings.stream_sink()
-    return LineageEvents(settings.lineage, StreamJob(f"{settings.topics.prefix}.{sink}", spark, ends))
+    return LineageEvents(settings.lineage, f"{settings.topics.prefix}.{sink}", spark, ends=ends)
 
 
 def _tables(

@@ -266,24 +266,23 @@ class Sweeper:
         self._sink_lock = sink_lock
         self._metrics = metrics
         self._clock = clock
-        self._swept = clock()
-        self._pause = _SECONDS
+        self._due = clock() + _SECONDS
         self._backoff = Backoff(_WAITS)
 
     def run(self) -> None:
         """Sweep if it is due and the sink is free. A failure is logged, and a later sweep tries again."""
-        if self._sweeping is None or self._clock() < self._swept + self._pause:
+        if self._sweeping is None or self._clock() < self._due:
             return
         if not self._sink_lock.acquire(blocking=False):
             return
+        pause = _SECONDS
         try:
             self._metrics.swept(self._sweeping.sweep())
-            self._pause = _SECONDS
             self._backoff.reset()
         except ServiceError as error:
-            self._pause = self._backoff.next()
+            pause = self._backoff.next()
             words = f"could not remove expired rows from the sink, and readers see them: {error}"
-            log.warning("%s", with_next_try(words, self._pause))
+            log.warning("%s", with_next_try(words, pause))
         finally:
-            self._swept = self._clock()
+            self._due = self._clock() + pause
             self._sink_lock.release()

@@ -19,7 +19,7 @@ from tailrace_common.settings.sinks import SINK_TYPES
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.job.lineage import Lineage, State, TableLineage
-from tailrace_spark.job.lineage_events import LineageEvents, StreamJob
+from tailrace_spark.job.lineage_events import LineageEvents
 from tailrace_spark.job.progress import Progress, TableProgress
 from tailrace_spark.job.telling import Telling
 from tests.support.clock import ManualClock
@@ -29,7 +29,6 @@ from tests.unit.tables import table
 ORDERS = table({"id": "int"}, {"line": "int"}, {"note": "text"}, {"tags": "set<text>"}, keyspace="shop", name="orders")
 NOTES = table({"id": "int"}, keyspace="shop", name="notes")
 SECRET = "hunter2"  # noqa: S105 - what must not be seen
-JOB = StreamJob("t.local", "4.1.1", ends=False)
 
 
 def of(source: Any, **more: Any) -> TableLineage:
@@ -45,7 +44,7 @@ def of(source: Any, **more: Any) -> TableLineage:
 
 def sent(transport: LineageSettings, *states: tuple[State, list[TableLineage], str | None]) -> None:
     """Send these events."""
-    events = LineageEvents(transport, JOB)
+    events = LineageEvents(transport, "t.local", "4.1.1", ends=False)
     for state, tables, error in states:
         events.emit(state, tables, error)
     events.close()
