@@ -98,19 +98,19 @@ StartRun = Callable[[Claim], Running]
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
-    """What a subscription runs with, alone or with others."""
+class Opened:
+    """What a subscription runs with once its sink is open, alone or with others; `name` is the sink's."""
 
     settings: Settings
     sink: Sink
     spark: SparkSession
-    target: SinkPlace
+    name: str
     notes: MetaNotes
 
     @property
     def claim(self) -> str:
         """What names its writes in its sink's store, over all claims: only the last worker's are taken."""
-        return f"{self.settings.topics.prefix}.sink.{self.target.name}"
+        return f"{self.settings.topics.prefix}.sink.{self.name}"
 
     @property
     def reads_tables(self) -> bool:
@@ -224,47 +224,47 @@ class StreamRun:
             target = SinkPlace(name, section.type, section.location, document, store_of(section.identity), letters)
             self._metrics = StreamMetrics(target)
             self._notes = MetaNotes(self._leases, self.claim)
-            parts = Parts(settings, sink, spark, target, self._notes)
+            opened = Opened(settings, sink, spark, name, self._notes)
             if (claimed := sink.capabilities.claimed) is not None:  # and then the lease is looked at, not before
-                claimed.claim(parts.claim)
+                claimed.claim(opened.claim)
             self._begin(settings)
             checkpoints = files_in(spark, folder)
             remove_earlier(checkpoints, self.claim.token)
-            self._in_turns(parts)
+            self._in_turns(opened)
             if settings.stream.snapshot == ONLY and not self._stop.is_set():
-                self.finished = parts.notes.complaint
+                self.finished = opened.notes.complaint
             remove_earlier(checkpoints, self.claim.token + 1)
 
     def _folder(self) -> str:
         return f"{self._base.server.checkpoints.rstrip('/')}/{self.claim.subscription.sink_name}"
 
-    def _in_turns(self, parts: Parts) -> None:
+    def _in_turns(self, opened: Opened) -> None:
         """With others where there are any, else alone; until it is stopped."""
-        if not (self._base.server.share_reading and can_share(parts.settings, parts.sink)):
-            self._alone(parts, self._beginning, None)
+        if not (self._base.server.share_reading and can_share(opened.settings, opened.sink)):
+            self._alone(opened, self._beginning, None)
             return
-        key, handover = reading_key(parts.settings), self._beginning
+        key, handover = reading_key(opened.settings), self._beginning
         self._readings.enter(key)
         try:
-            if not parts.reads_tables:
-                self._join(key, parts)
+            if not opened.reads_tables:
+                self._join(key, opened)
             while not self._stop.is_set():
                 if self._joined is None:
-                    handover = self._alone(parts, handover, key)
+                    handover = self._alone(opened, handover, key)
                     if self._joined is None:
                         return
                 else:
-                    handover = self._together(parts, handover)
+                    handover = self._together(opened, handover)
         finally:
             self._leave_place()
             self._readings.exit(key)
 
-    def _join(self, key: str, parts: Parts) -> bool:
+    def _join(self, key: str, opened: Opened) -> bool:
         """Take a seat where that is possible now; never while a batch is written."""
         if time.monotonic() < self._alone_until:
             return False
         near, name = self._keeper.behind <= NEAR, self.claim.subscription.reference
-        self._joined = self._readings.join(key, parts.settings, name, self._keeper.next, near=near)
+        self._joined = self._readings.join(key, opened.settings, name, self._keeper.next, near=near)
         if self._joined is not None:
             log.info("%s shares the reading of its topics", name)
         return self._joined is not None
@@ -274,35 +274,34 @@ class StreamRun:
             self._joined.seat.leave("it has ended")
             self._joined = None
 
-    def _alone(self, parts: Parts, handover: Handover, key: str | None) -> Handover:
+    def _alone(self, opened: Opened, handover: Handover, key: str | None) -> Handover:
         """A stream of its own, until it ends or a seat is taken; what the next one has to know."""
-        spark = parts.spark
+        spark = opened.spark
         checkpoint = f"{self._folder()}/{new_checkpoint(str(self.claim.token))}"
-        settings = parts.settings.with_stream(checkpoint=checkpoint)
-        planned, target = PlannedOffsets(spark, checkpoint), parts.target
+        settings = opened.settings.with_stream(checkpoint=checkpoint)
+        planned = PlannedOffsets(spark, checkpoint)
 
         def wrote(batch: Progress) -> None:
             now = stream.handover
             self._keeper.wrote(planned.plan(batch.batch).end, Topics(ids=now.topic_ids, readings=now.readings))
 
         stream = Stream(
-            spark, settings, parts.sink, stop=self._stop, metrics=self._metrics, location=target.location,
-            store=target.store, name=target.name, start=self._keeper.next, notes=parts.notes,
-            on_batch=wrote, earlier=handover, claim=parts.claim,
-            leave=None if key is None else lambda: self._join(key, parts),
+            spark, settings, opened.sink, stop=self._stop, metrics=self._metrics, name=opened.name,
+            start=self._keeper.next, notes=opened.notes, on_batch=wrote, earlier=handover, claim=opened.claim,
+            leave=None if key is None else lambda: self._join(key, opened),
         )  # fmt: skip
         stream.run()
         return stream.handover
 
-    def _together(self, parts: Parts, handover: Handover) -> Handover:
+    def _together(self, opened: Opened, handover: Handover) -> Handover:
         """A member of a shared reading, until it is stopped or has to go on alone."""
         joined = self._joined
         if joined is None:
             return handover
         began = time.monotonic()
         member = Member(
-            parts.spark, parts.settings, parts.sink, joined.seat, stop=self._stop, metrics=self._metrics,
-            location=parts.target.location, earlier=handover, claim=parts.claim, read_back=parts.read_back,
+            opened.spark, opened.settings, opened.sink, joined.seat, stop=self._stop, metrics=self._metrics,
+            earlier=handover, claim=opened.claim, read_back=opened.read_back,
             wrote=self._keeper.wrote,
         )  # fmt: skip
         member.run()

@@ -113,9 +113,7 @@ def _follow(settings: Settings, target: ReachableSink, about: SinkPlace, spark: 
         session = spark()
         with stopping(stop, log, "finishing the current batch"):  # again, for Spark has taken SIGINT
             if not stop.is_set():
-                job = Stream(
-                    session, settings, target, stop=stop, metrics=metrics, location=about.location, store=about.store
-                )
+                job = Stream(session, settings, target, stop=stop, metrics=metrics)
                 job.run(**({"availableNow": True} if once else {}))
                 _require_read(settings, job)
 
@@ -137,7 +135,7 @@ def _require_own_checkpoint(settings: Settings, target: SinkPlace) -> None:
     if files is not None:
         folder = files.folder.parent.absolute()
         log.info("checkpoint: %s; relative paths of the settings are below %s", folder, Path.cwd())
-        require_not_anothers(files, checkpoint, job_of(settings, target.location, target.store))
+        require_not_anothers(files, checkpoint, job_of(settings, target))
         require_unlocked(files.folder, checkpoint)
 
 

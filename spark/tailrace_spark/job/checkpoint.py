@@ -19,6 +19,7 @@ from tailrace_common.settings import Settings
 from tailrace_schemas.errors import FencedError, SettingsError
 from tailrace_schemas.formats import require_format
 from tailrace_spark.job.checkpoint_files import Folder, LocalFiles
+from tailrace_spark.job.progress import SinkPlace
 
 _NOTE: Final = "stream.json"
 _REMEDY: Final = "set another stream.checkpoint, which reads the topics from stream.starting_offsets on"
@@ -48,10 +49,12 @@ class Job:
     transactions: bool = False
 
 
-def job_of(settings: Settings, sink: str, store: str, *, transactions: bool = False) -> Job:
-    """The job that these settings are of, into the store that `sink` and `store` name as for Job."""
-    one_copy = settings.stream.one_copy_seconds is not None
-    return Job(prefix=settings.topics.prefix, sink=sink, store=store, one_copy=one_copy, transactions=transactions)
+def job_of(settings: Settings, sink: SinkPlace, *, transactions: bool = False) -> Job:
+    """The job that these settings are of, into this sink."""
+    return Job(
+        prefix=settings.topics.prefix, sink=sink.location, store=sink.store, transactions=transactions,
+        one_copy=settings.stream.one_copy_seconds is not None,
+    )  # fmt: skip
 
 
 def store_of(identity: str) -> str:

@@ -70,7 +70,6 @@ class Member:
         *,
         stop: threading.Event,
         metrics: StreamMetrics,
-        location: str,
         earlier: Handover,
         claim: str,
         read_back: Callable[[], ReadBack | None],
@@ -94,7 +93,7 @@ class Member:
         self._shape = shape_of(settings.stream, sink)
         self._runner = Runner(self._sink, lambda: claim)
         self._check = SinkCheck(
-            sink.capabilities.progress, None, location, "of a shared reading",
+            sink.capabilities.progress, None, metrics.sink_place.location, "of a shared reading",
             stops=settings.stream.fail_on_data_loss, earlier=earlier.kept,
         )  # fmt: skip
         self._sweeper = Sweeper(sink, threading.Lock(), metrics)

@@ -77,8 +77,6 @@ class Stream:
         stop: threading.Event | None = None,
         on_batch: Callable[[Progress], None] | None = None,
         metrics: StreamMetrics | None = None,
-        location: str = "",
-        store: str = "",
         name: str = "tailrace",
         start: Offsets | None = None,
         notes: Notes | None = None,
@@ -87,11 +85,13 @@ class Stream:
         leave: Callable[[], bool] | None = None,
         on_parts: Callable[[int, int], None] | None = None,
     ) -> None:
-        """`name` is the query's, of which Spark runs one at a time. `start`: where it begins,
-        instead of stream.starting_offsets.
+        """`name` is the query's, of which Spark runs one at a time. `start`: where it begins, instead of
+        stream.starting_offsets.
+
+        `metrics` know the sink's store by its name without secrets, and by what tells it from others. The checkpoint
+        notes both, and is refused to another store.
 
         `notes` keep how far its snapshots are; by default that is beside the checkpoint.
-        `location` names the sink's store without secrets, and `store` tells it from others (checkpoint.store_of).
 
         `earlier` is what went before this checkpoint. `leave` is asked between batches whether the stream goes on
         elsewhere: then it ends. `on_parts` is BatchWriter's.
@@ -99,15 +99,12 @@ class Stream:
         `claim` names whose writes these are, with whatever checkpoint; by default its checkpoint does. A ClaimedSink
         refuses those of an earlier run of the name.
 
-        The checkpoint notes both, and is refused to another store. Raises SettingsError for settings that this sink
-        cannot follow.
+        Raises SettingsError for settings that this sink cannot follow.
         """
         self._spark = spark
         self._settings = settings
         self._stop = stop or threading.Event()
         self._on_batch = on_batch
-        self._location = location
-        self._store = store
         self._name = name
         self._source = {} if start is None else starting_at(start)
         self._metrics = metrics or StreamMetrics()
@@ -128,7 +125,7 @@ class Stream:
         self._files = files_in(spark, f"{settings.stream.checkpoint.rstrip('/')}/tailrace")
         self._sweeper = Sweeper(sink, self._sink_lock, self._metrics)
         self._retry = Retry(self._metrics, self._stop.wait, lambda words: show_status(self._query, words))
-        self._telling = Telling(settings, name, location)
+        self._telling = Telling(settings, name, self._metrics.sink_place.location)
         self._connect(sink, notes)
 
     def _connect(self, sink: Sink, notes: Notes | None) -> None:
@@ -146,7 +143,7 @@ class Stream:
         reader = GenerationReader.open(kafka, internal_topic(prefix, Internal.GENERATIONS))
         self._generations = BatchGenerations(reader, BatchLog(self._files))
         self._sink_check = SinkCheck(
-            sink.capabilities.progress, self._files, self._location, checkpoint,
+            sink.capabilities.progress, self._files, self._metrics.sink_place.location, checkpoint,
             stops=stops, earlier=self._earlier.kept,
         )  # fmt: skip
         self._upkeep: Upkeep | None = None
@@ -223,7 +220,7 @@ class Stream:
         checkpoint = self._settings.stream.checkpoint
         if self._lock is None and isinstance(self._files, LocalFiles):
             self._lock = lock_checkpoint(self._files.folder, checkpoint, now=time.time())
-        job = job_of(self._settings, self._location, self._store, transactions=self._transactions)
+        job = job_of(self._settings, self._metrics.sink_place, transactions=self._transactions)
         require_own(self._files, checkpoint, job)
         write_promptly(self._spark, self._files)
         if self._claimed_sink is not None:
