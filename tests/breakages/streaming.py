@@ -157,7 +157,7 @@ BREAKAGES: Final = {
     ),
     "a-task-for-each-partition": breakage(
         "a small batch has one task for each core",
-        "tailrace_spark.job.batch_records:BatchRecords.collect",
+        "tailrace_spark.job.batch_writer:BatchWriter.collect",
         unwrap("bounded.coalesce(...)", "bounded"),
         Red(STREAM, RUNNING, "assert tasks_of"),
         needs=Needs.KAFKA,

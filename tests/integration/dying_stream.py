@@ -16,7 +16,7 @@ import tailrace_spark.cli.stream
 import tailrace_spark.job.checkpoint_files
 from tailrace.cli.main import run
 from tailrace_spark.batch.delivery import WHOLE, MicroBatch
-from tailrace_spark.job.batch_records import BatchRecords
+from tailrace_spark.job.batch_writer import BatchWriter
 from tailrace_spark.job.generation_log import BatchGenerations
 from tailrace_spark.sinks.protocol import BatchWrite, here
 from tailrace_spark.sinks.sql.piece_merges import PieceMerges
@@ -84,8 +84,8 @@ if __name__ == "__main__":
     tailrace_spark.job.checkpoint_files.os = DyingOs()  # type: ignore[attr-defined,assignment]  # all that it uses
     # All of these are the point of it.
     BatchGenerations.table = death.then(Step.NOTED, BatchGenerations.table, bool)  # type: ignore[method-assign]
-    collect = death.then(Step.READ, BatchRecords.collect, lambda records: records.num_rows)
-    BatchRecords.collect = collect  # type: ignore[method-assign]
+    collect = death.then(Step.READ, BatchWriter.collect, lambda records: records.num_rows)
+    BatchWriter.collect = collect  # type: ignore[method-assign]
     TaskRunner.run = death.then(Step.TASKS, TaskRunner.run, bool)  # type: ignore[method-assign]
     PieceMerges.merge = death.then(Step.MERGED, PieceMerges.merge, bool)  # type: ignore[method-assign]
     SqlSink._swept = death.then(Step.SWEEPING, SqlSink._swept, bool)  # type: ignore[method-assign]

@@ -20,16 +20,15 @@ from tailrace_common.settings import Settings
 from tailrace_common.topics import GenerationReader, SchemaReader
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.topics import Internal, KafkaPartition, internal_topic
-from tailrace_spark.job.batch_records import BatchRecords
 from tailrace_spark.job.batch_writer import BatchWriter
 from tailrace_spark.job.checkpoint import CheckpointLock, job_of, lock_checkpoint, require_own
 from tailrace_spark.job.checkpoint_files import LocalFiles, files_in, write_promptly
 from tailrace_spark.job.endings import JAVA_GONE, StoppedError, answer_times, await_interrupt, java_end, reason
-from tailrace_spark.job.fitness import require_fit
+from tailrace_spark.job.fitness import require_whole, require_writers
 from tailrace_spark.job.generation_log import BatchGenerations, BatchLog
 from tailrace_spark.job.metrics import StreamMetrics
 from tailrace_spark.job.offsets import Offsets, PlannedOffsets, starting_at
-from tailrace_spark.job.progress import ExecutionChoice, Progress, last_progress, observed, read_to, show_status
+from tailrace_spark.job.progress import Progress, last_progress, observed, read_to, show_status
 from tailrace_spark.job.retry import Retry
 from tailrace_spark.job.runner import Runner, stream_id
 from tailrace_spark.job.session import quiet_stop
@@ -116,7 +115,8 @@ class Stream:
         self._on_parts = on_parts
         self._shape = shape_of(settings.stream, sink)
         self._transactions = sink.capabilities.transactions
-        require_fit(settings.stream, sink.capabilities)
+        require_whole(settings.stream, sink.capabilities)
+        require_writers(settings.stream, sink.capabilities)
         self._writing = threading.Lock()
         self._sink_lock = threading.Lock()
         self._query: StreamingQuery | None = None
@@ -150,23 +150,26 @@ class Stream:
         if (announced := sink.capabilities.announcements) is not None:
             schemas, hosts = SchemaReader(kafka, prefix, ordered=True), KafkaHosts(kafka, prefix)
             self._upkeep = Upkeep(announced, schemas, hosts, reads_topic(self._spark, settings), self._sink_lock)
-        tasks, shape = self._task_runner(sink), self._shape
+        shape = self._shape
         runner = Runner(sink, lambda: stream_id(self._files), None if shape is None else shape.definition)
         self._snapshots = snapshot_run(
             self._spark, settings, sink, runner, planned, self._files, self._sink_lock, self._metrics, notes
         )
         self._snapshot_thread = SnapshotThread(self._snapshots)
         self._writer = BatchWriter(
+            self._spark,
+            settings,
+            sink,
             runner,
             self._sink_lock,
-            BatchRecords(self._spark, settings, sink, self._shape, self._schemas, self._snapshots.read_back),
             self._generations,
-            shape=self._shape,
+            self._schemas,
+            shape=shape,
             watch=self._watch,
             sink_check=self._sink_check,
-            tasks=tasks,
-            choice=ExecutionChoice(settings.stream.execution),
+            tasks=self._task_runner(sink),
             retry=self._retry,
+            read_back=self._snapshots.read_back,
             stop=self._stop,
             on_parts=self._on_parts,
         )
