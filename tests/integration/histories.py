@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tailrace_common.settings import Settings
 from tailrace_schemas.change import Change
 from tailrace_spark.job.metrics import StreamMetrics
-from tailrace_spark.job.progress import Progress, SinkPlace
+from tailrace_spark.job.progress import Progress, SinkInfo
 from tailrace_spark.job.stream import Stream
 from tailrace_spark.rowstate.partition import Partition
 from tailrace_spark.sinks.registry import sink_of
@@ -39,7 +39,7 @@ def follow(spark: SparkSession, settings: Settings, name: str) -> list[Progress]
     own = settings.model_copy(update={"stream": stream})
     with closing(sink_of(settings, name)) as sink:
         sink.reach()
-        metrics = StreamMetrics(SinkPlace(name, "", settings.sink[name].location, ""))
+        metrics = StreamMetrics(SinkInfo(name, "", settings.sink[name].location, ""))
         Stream(spark, own, sink, on_batch=batches.append, metrics=metrics).run(availableNow=True)
     return batches
 

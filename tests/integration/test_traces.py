@@ -17,7 +17,7 @@ from tailrace.local import LocalCassandra, LocalKafka
 from tailrace_common.kafka import TopicReader
 from tailrace_common.settings import Settings
 from tailrace_spark.job.metrics import StreamMetrics
-from tailrace_spark.job.progress import SinkPlace
+from tailrace_spark.job.progress import SinkInfo
 from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.integration.agents import AgentProcess, cql, create_keyspace, ints, published, settings_for, start_here
@@ -100,7 +100,7 @@ def test_a_change_is_followed_from_the_log_to_the_sink(
         {"kafka": settings["kafka"], "topics": settings["topics"], "stream": stream, "traces": traces}
     )
     with closing(SqlSink(url)) as sink:
-        metrics = StreamMetrics(SinkPlace("", "", "a database", ""))
+        metrics = StreamMetrics(SinkInfo("", "", "a database", ""))
         Stream(spark, followed, sink, name=f"traced-{execution}", metrics=metrics).run(availableNow=True)
     engine = sa.create_engine(url)
     with engine.connect() as connection:

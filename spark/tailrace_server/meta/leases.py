@@ -14,7 +14,7 @@ from tailrace_schemas.topics import KafkaPartition
 from tailrace_server.meta.database import MetaDatabase, first, now
 from tailrace_server.meta.subscriptions import readable, subscription_of, topics_json
 from tailrace_server.meta.tables import delivery, progress, snapshot_progress, subscribe, worker
-from tailrace_server.model.delivery import News, PartitionProgress, fair_share
+from tailrace_server.model.delivery import News, PartitionProgress, fair_portion
 from tailrace_server.model.subscription import RUNNABLE, LostLeaseError, State, Subscription, Topics
 
 log = logging.getLogger("tailrace_server")
@@ -72,13 +72,13 @@ class Leases:
         # A worker that was killed leaves its row.
         connection.execute(sa.delete(worker).where(worker.c.seen_until < now() - 100 * self._lease))
 
-    def share(self, limit: int) -> int:
+    def portion(self, limit: int) -> int:
         """The most that this worker should run, of what there is to run and the workers that live."""
         runnable = sa.select(sa.func.count()).select_from(subscribe).where(*self._runnable())
         living = sa.select(sa.func.count()).select_from(worker)
         living = living.where(worker.c.cluster == self._cluster, worker.c.seen_until >= now())
         with self._database.transaction() as connection:
-            return fair_share(int(connection.scalar(runnable) or 0), int(connection.scalar(living) or 0), limit)
+            return fair_portion(int(connection.scalar(runnable) or 0), int(connection.scalar(living) or 0), limit)
 
     def claim(self, room: int, shuffle: Shuffle = list) -> list[Claim]:
         """Claim up to so many that nobody has, or whose lease has lapsed."""

@@ -1,4 +1,4 @@
-"""How far a subscription is by Kafka partition, what its sink has beyond that, and a worker's fair share."""
+"""How far a subscription is by Kafka partition, what its sink has beyond that, and a worker's fair portion."""
 
 from __future__ import annotations
 
@@ -93,6 +93,6 @@ def _reached(offsets: Offsets, ends: Offsets) -> bool:
     return all(offsets.get(partition, end) >= end for partition, end in ends.items())
 
 
-def fair_share(subscriptions: int, workers: int, limit: int) -> int:
+def fair_portion(subscriptions: int, workers: int, limit: int) -> int:
     """The most that one of these workers should run; together they can run all, as far as `limit` of each allows."""
     return min(limit, -(-subscriptions // max(1, workers)))

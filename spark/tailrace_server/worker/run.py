@@ -41,7 +41,7 @@ from tailrace_spark.job.endings import reason
 from tailrace_spark.job.member import Member, can_share
 from tailrace_spark.job.metrics import StreamMetrics
 from tailrace_spark.job.offsets import PlannedOffsets
-from tailrace_spark.job.progress import Ends, Progress, SinkPlace
+from tailrace_spark.job.progress import Ends, Progress, SinkInfo
 from tailrace_spark.job.sharing import ALONE, LONGEST_PAUSE_SECONDS, NEAR, Handover
 from tailrace_spark.job.snapshot_assembly import read_back_of
 from tailrace_spark.job.stream import Stream
@@ -221,7 +221,7 @@ class StreamRun:
             spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
             document = SINKS[section.type].document
             letters = f"tailrace subscriptions {subscription.reference} --letters"
-            target = SinkPlace(name, section.type, section.location, document, store_of(section.identity), letters)
+            target = SinkInfo(name, section.type, section.location, document, store_of(section.identity), letters)
             self._metrics = StreamMetrics(target)
             self._notes = MetaNotes(self._leases, self.claim)
             opened = Opened(settings, sink, spark, name, self._notes)

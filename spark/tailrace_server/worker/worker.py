@@ -71,11 +71,11 @@ class Worker:
         try:
             owned = self._leases.renew(self.running, self._pace.most - self.running)
             self._leased_until = began + self._pace.lease
-            share = self._leases.share(self._pace.most)
+            portion = self._leases.portion(self._pace.most)
             self._keep_to(owned)
-            self._give_up(share)
+            self._give_up(portion)
             self._look_after()
-            self._take_up(share)
+            self._take_up(portion)
         except ServiceError as error:
             log.warning("%s; what runs goes on until its lease ends", error)
             if self.expire() <= 0:
@@ -128,13 +128,13 @@ class Worker:
         for identity in owned.keys() - self._runs.keys():
             self._leases.release(Claim(owned[identity], owned[identity].token))
 
-    def _give_up(self, share: int) -> None:
-        """Leave what is beyond the share to workers that have less.
+    def _give_up(self, portion: int) -> None:
+        """Leave what is beyond the portion to workers that have less.
 
         What ends already, as an operator's pause does, is beyond it no more: another would end in its stead.
         """
         staying = [identity for identity in self._runs if identity not in self._ending]
-        surplus = len(staying) - share
+        surplus = len(staying) - portion
         for identity in staying[: max(0, surplus)]:
             self._end(identity)
 
@@ -229,9 +229,9 @@ class Worker:
         self._forget(identity)
         self._leases.release(run.claim, pause)
 
-    def _take_up(self, share: int) -> None:
+    def _take_up(self, portion: int) -> None:
         """Claim what is free."""
-        for claim in self._leases.claim(share - self.running, self._not_run):
+        for claim in self._leases.claim(portion - self.running, self._not_run):
             log.info("%s: claimed (token %d)", claim.subscription.reference, claim.token)
             identity = claim.subscription.id
             if claim.subscription.state is State.FAILING:  # as another worker has reported it

@@ -26,7 +26,7 @@ from tailrace_spark.job.checkpoint import job_of, require_not_anothers, require_
 from tailrace_spark.job.checkpoint_files import local_files
 from tailrace_spark.job.endings import await_kafka
 from tailrace_spark.job.metrics import MetricsServer, StreamMetrics
-from tailrace_spark.job.progress import SinkPlace
+from tailrace_spark.job.progress import SinkInfo
 from tailrace_spark.job.session import SparkOnce, spark_jars
 from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.letters import LetterTopic
@@ -100,7 +100,7 @@ def _archive(file: Path, without: Collection[str], settings: Settings) -> None:
     log.info("%s: %d files, %.0f MB: ours (%s), %s", file, written.files, written.size / 1e6, describe(), names)
 
 
-def _follow(settings: Settings, target: ReachableSink, about: SinkPlace, spark: SparkOnce, *, once: bool) -> None:
+def _follow(settings: Settings, target: ReachableSink, about: SinkInfo, spark: SparkOnce, *, once: bool) -> None:
     stop, metrics = threading.Event(), StreamMetrics(about)
     listen = partial(MetricsServer, metrics, settings.stream.metrics_address)
     with (
@@ -125,7 +125,7 @@ def _require_read(settings: Settings, job: Stream) -> None:
         raise typer.Exit(_SET_ASIDE)
 
 
-def _require_own_checkpoint(settings: Settings, target: SinkPlace) -> None:
+def _require_own_checkpoint(settings: Settings, target: SinkInfo) -> None:
     """Before Spark starts, where the checkpoint is on this machine.
 
     Raises SettingsError for another job's, and FencedError while another stream runs with it.
@@ -139,7 +139,7 @@ def _require_own_checkpoint(settings: Settings, target: SinkPlace) -> None:
         require_unlocked(files.folder, checkpoint)
 
 
-def _sink(settings: Settings, chosen: str, sink: SinkSettings) -> tuple[ReachableSink, SinkPlace]:
+def _sink(settings: Settings, chosen: str, sink: SinkSettings) -> tuple[ReachableSink, SinkInfo]:
     target = sink_of(settings, chosen)
     try:
         target.reach()
@@ -148,4 +148,4 @@ def _sink(settings: Settings, chosen: str, sink: SinkSettings) -> tuple[Reachabl
         raise ServiceError(f"{setting_of(chosen, sink)} cannot be opened: {error}") from error
     log.info("streaming into sink %s: %s", chosen, sink.location)
     store = store_of(sink.identity)
-    return target, SinkPlace(chosen, sink.type, sink.location, SINKS[sink.type].document, store)
+    return target, SinkInfo(chosen, sink.type, sink.location, SINKS[sink.type].document, store)

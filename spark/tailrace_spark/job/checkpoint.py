@@ -19,7 +19,7 @@ from tailrace_common.settings import Settings
 from tailrace_schemas.errors import FencedError, SettingsError
 from tailrace_schemas.formats import require_format
 from tailrace_spark.job.checkpoint_files import Folder, LocalFiles
-from tailrace_spark.job.progress import SinkPlace
+from tailrace_spark.job.progress import SinkInfo
 
 _NOTE: Final = "stream.json"
 _REMEDY: Final = "set another stream.checkpoint, which reads the topics from stream.starting_offsets on"
@@ -49,7 +49,7 @@ class Job:
     transactions: bool = False
 
 
-def job_of(settings: Settings, sink: SinkPlace, *, transactions: bool = False) -> Job:
+def job_of(settings: Settings, sink: SinkInfo, *, transactions: bool = False) -> Job:
     """The job that these settings are of, into this sink."""
     return Job(
         prefix=settings.topics.prefix, sink=sink.location, store=sink.store, transactions=transactions,

@@ -93,7 +93,7 @@ class Member:
         self._shape = shape_of(settings.stream, sink)
         self._runner = Runner(self._sink, lambda: claim)
         self._check = SinkCheck(
-            sink.capabilities.progress, None, metrics.sink_place.location, "of a shared reading",
+            sink.capabilities.progress, None, metrics.sink_info.location, "of a shared reading",
             stops=settings.stream.fail_on_data_loss, earlier=earlier.kept,
         )  # fmt: skip
         self._sweeper = Sweeper(sink, threading.Lock(), metrics)

@@ -26,10 +26,10 @@ from tailrace_common.http_server import Answer, StatusPage, WebServer
 from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.job.offsets import Loss
 from tailrace_spark.job.progress import (
-    NOWHERE,
+    NO_SINK,
     Ends,
     Progress,
-    SinkPlace,
+    SinkInfo,
     TableProgress,
     Trouble,
     action_of,
@@ -65,12 +65,12 @@ class StreamMetrics:
     Any thread may read, the stream's writes.
     """
 
-    def __init__(self, sink_place: SinkPlace = NOWHERE, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, sink_info: SinkInfo = NO_SINK, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._alive: float | None = None
         self._query: QueryProgress = _nothing
         self._ends: Ends | None = None
-        self.sink_place = sink_place
+        self.sink_info = sink_info
         self.trouble: Trouble | None = None
         self.blocked: Trouble | None = None
         """What the batch that waits failed of."""
@@ -201,11 +201,11 @@ class StreamMetrics:
         self.trouble = self.snapshot_blocked = self._waiting("snapshot", words, remedy)
 
     def _waiting(self, subject: str, words: str, remedy: str) -> Trouble:
-        action = f"{remedy or action_of(self.sink_place, subject)} {_CHECK}"
+        action = f"{remedy or action_of(self.sink_info, subject)} {_CHECK}"
         return Trouble(subject, words, action, time.time(), remedy)
 
     def _troubled(self, subject: str, words: str) -> Trouble:
-        return Trouble(subject, words, action_of(self.sink_place, subject), time.time())
+        return Trouble(subject, words, action_of(self.sink_info, subject), time.time())
 
     def watch(self, query: QueryProgress, ends: Ends) -> None:
         """Add the progress of Spark's query, and its lag; both are asked for whenever the metrics are read."""
@@ -246,9 +246,9 @@ class StreamMetrics:
 
     def status(self) -> dict[str, object]:
         """The answer of /status, as JSON has it. `behind_records` is by topic, None where nobody can tell."""
-        sink_place = self.sink_place
+        sink_info = self.sink_info
         return {
-            "sink": {"name": sink_place.name, "type": sink_place.type, "location": sink_place.location},
+            "sink": {"name": sink_info.name, "type": sink_info.type, "location": sink_info.location},
             "blocked": trouble_json(self.blocked),
             "snapshot_blocked": trouble_json(self.snapshot_blocked),
             "counts": dict(self._counts),
@@ -267,7 +267,7 @@ class StreamMetrics:
 
     def page(self) -> StatusPage:
         """The same for people."""
-        return stream_page(self.status(), letters=self.sink_place.letters_command, ready=self.ready, now=time.time())
+        return stream_page(self.status(), letters=self.sink_info.letters_command, ready=self.ready, now=time.time())
 
 
 def _nothing() -> None:
@@ -284,9 +284,9 @@ class _Asked(Collector):
         return []  # else registering would ask the query
 
     def collect(self) -> Iterator[Metric]:
-        sink_place, trouble = self._metrics.sink_place, self._metrics.trouble
+        sink_info, trouble = self._metrics.sink_info, self._metrics.trouble
         info = GaugeMetricFamily("tailrace_stream_sink_info", "The sink.", labels=["sink", "type", "location"])
-        info.add_metric([sink_place.name, sink_place.type, sink_place.location], 1)
+        info.add_metric([sink_info.name, sink_info.type, sink_info.location], 1)
         yield info
         last_error = GaugeMetricFamily(
             "tailrace_stream_last_error_timestamp_seconds",

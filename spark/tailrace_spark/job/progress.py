@@ -83,7 +83,7 @@ class TableProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class SinkPlace:
+class SinkInfo:
     """The sink: NAME of its [sink.NAME], its type, where it writes, the document about it.
 
     `store` tells its store from others (checkpoint.store_of). `letters` is the command that lists its dead letters,
@@ -103,7 +103,7 @@ class SinkPlace:
         return f"`{self.letters}`" if self.letters else f"`tailrace sink-letters list {self.name or 'NAME'}`"
 
 
-NOWHERE = SinkPlace("", "", "", "")
+NO_SINK = SinkInfo("", "", "", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +153,9 @@ class Progress:
         )
 
 
-def action_of(sink_place: SinkPlace, subject: str) -> str:
+def action_of(sink_info: SinkInfo, subject: str) -> str:
     """What to do about an error of this subject."""
-    name, document = sink_place.name or "NAME", sink_place.document or "docs/sinks"
+    name, document = sink_info.name or "NAME", sink_info.document or "docs/sinks"
     match subject:
         case "generations":
             return "Start Kafka, or an agent, whichever is missing."
@@ -171,7 +171,7 @@ def action_of(sink_place: SinkPlace, subject: str) -> str:
         case "deferred changes":
             return f"nothing is lost: {document} says what the store refuses, and they are merged once it does not"
         case _:
-            return f"{sink_place.letters_command} says why, or the place that {document} names; then replay"
+            return f"{sink_info.letters_command} says why, or the place that {document} names; then replay"
 
 
 def why_refused(summary: Summary) -> str:

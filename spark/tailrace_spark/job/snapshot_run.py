@@ -297,7 +297,7 @@ class SnapshotRun:
             self._metrics.set_aside(summary.dead_letters)
             log.warning(
                 "%s: %d rows of its snapshot are dead letters; %s has the reasons",
-                snapshot.table, summary.dead_letters, self._metrics.sink_place.letters_command,
+                snapshot.table, summary.dead_letters, self._metrics.sink_info.letters_command,
             )  # fmt: skip
         log.debug("%s: %.1f %% are read, %d rows", snapshot.table, 100 * done.share, done.rows)
 

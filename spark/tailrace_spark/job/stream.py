@@ -125,7 +125,7 @@ class Stream:
         self._files = files_in(spark, f"{settings.stream.checkpoint.rstrip('/')}/tailrace")
         self._sweeper = Sweeper(sink, self._sink_lock, self._metrics)
         self._retry = Retry(self._metrics, self._stop.wait, lambda words: show_status(self._query, words))
-        self._telling = Telling(settings, name, self._metrics.sink_place.location)
+        self._telling = Telling(settings, name, self._metrics.sink_info.location)
         self._connect(sink, notes)
 
     def _connect(self, sink: Sink, notes: Notes | None) -> None:
@@ -143,7 +143,7 @@ class Stream:
         reader = GenerationReader.open(kafka, internal_topic(prefix, Internal.GENERATIONS))
         self._generations = BatchGenerations(reader, BatchLog(self._files))
         self._sink_check = SinkCheck(
-            sink.capabilities.progress, self._files, self._metrics.sink_place.location, checkpoint,
+            sink.capabilities.progress, self._files, self._metrics.sink_info.location, checkpoint,
             stops=stops, earlier=self._earlier.kept,
         )  # fmt: skip
         self._upkeep: Upkeep | None = None
@@ -223,7 +223,7 @@ class Stream:
         checkpoint = self._settings.stream.checkpoint
         if self._lock is None and isinstance(self._files, LocalFiles):
             self._lock = lock_checkpoint(self._files.folder, checkpoint, now=time.time())
-        job = job_of(self._settings, self._metrics.sink_place, transactions=self._transactions)
+        job = job_of(self._settings, self._metrics.sink_info, transactions=self._transactions)
         require_own(self._files, checkpoint, job)
         write_promptly(self._spark, self._files)
         if self._claimed_sink is not None:

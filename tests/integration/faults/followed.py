@@ -15,7 +15,7 @@ from tailrace.local import LocalKafka
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import TailraceError
 from tailrace_spark.job.metrics import StreamMetrics
-from tailrace_spark.job.progress import SinkPlace
+from tailrace_spark.job.progress import SinkInfo
 from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.integration.feed import Feed
@@ -98,7 +98,7 @@ class Followed:
         }
         kafka = {"bootstrap.servers": self._kafka.bootstrap}
         settings = Settings.model_validate({"kafka": kafka, "topics": {"prefix": self._prefix}, "stream": own})
-        sink, place = SqlSink(self.location), SinkPlace("", "", self.location, "")
+        sink, place = SqlSink(self.location), SinkInfo("", "", self.location, "")
         try:
             yield Stream(self._spark, settings, sink, stop=stop, metrics=StreamMetrics(place))
         finally:

@@ -249,13 +249,13 @@ def test_work_is_shared_among_those_who_live(
     worker("of another", cluster="other").renew(0)
     left, right = worker("left"), worker("right")
     left.renew(0)
-    assert (left.share(100), left.share(3)) == (5, 3)
+    assert (left.portion(100), left.portion(3)) == (5, 3)
     right.renew(0)
     worker("dead", seconds=0).renew(0)
     let_time_pass(database)
-    assert (left.share(100), right.share(100)) == (3, 3)
+    assert (left.portion(100), right.portion(100)) == (3, 3)
     right.leave()
-    assert left.share(100) == 5
+    assert left.portion(100) == 5
 
 
 def test_one_that_has_left_keeps_its_leases_and_no_share(
@@ -274,7 +274,7 @@ def test_one_that_has_left_keeps_its_leases_and_no_share(
     worker("leaving", seconds=3600).keep()
     with database.transaction() as connection:
         assert int(connection.scalar(column) or 0) > before > 0
-    assert heir.share(100) == 2
+    assert heir.portion(100) == 2
     assert [other.subscription.name for other in heir.claim(2)] == ["b"]
 
 

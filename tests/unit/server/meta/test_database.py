@@ -73,10 +73,10 @@ def test_a_worker_counts_for_a_lease_from_its_last_sign_of_life(
         subscriptions.subscribe(request(name), "an operator")
     left, right = (Leases(database, CLUSTER, name, LEASE) for name in ("left", "right"))
     left.renew(0)
-    assert left.share(100) == 3
+    assert left.portion(100) == 3
     right.renew(0)
     clock.wait(LEASE)
-    assert right.share(100) == 2
+    assert right.portion(100) == 2
     left.renew(0)
     clock.wait(0.001)
-    assert left.share(100) == 3
+    assert left.portion(100) == 3

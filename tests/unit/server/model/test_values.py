@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace_server.model.delivery import PartitionProgress, fair_share, total_behind
+from tailrace_server.model.delivery import PartitionProgress, fair_portion, total_behind
 from tailrace_server.model.subscription import RefusedRequestError, Start, TableName, require_name
 
 
@@ -55,10 +55,10 @@ def test_a_start_that_is_none(text: str) -> None:
 
 
 @given(st.integers(0, 1000), st.integers(1, 50))
-def test_shares_cover_everything_and_differ_by_less_than_one_each(subscriptions: int, workers: int) -> None:
-    share = fair_share(subscriptions, workers, 10_000)
-    assert share * workers >= subscriptions
-    assert (share - 1) * workers < max(1, subscriptions)
+def test_portions_cover_everything_and_differ_by_less_than_one_each(subscriptions: int, workers: int) -> None:
+    portion = fair_portion(subscriptions, workers, 10_000)
+    assert portion * workers >= subscriptions
+    assert (portion - 1) * workers < max(1, subscriptions)
 
 
 def test_what_is_behind() -> None:

@@ -19,7 +19,7 @@ from tailrace_common.unreachable import problem_and_remedy, unreachable
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.job.metrics import MetricsServer, StreamMetrics
-from tailrace_spark.job.progress import Progress, SinkPlace, TableProgress
+from tailrace_spark.job.progress import Progress, SinkInfo, TableProgress
 from tailrace_spark.snapshot.progress import State, TableSnapshot, status_row
 from tests.support.process_metrics import process_metrics
 
@@ -57,7 +57,7 @@ def test_every_metric_is_documented() -> None:
 
 
 def test_what_a_batch_did_is_counted() -> None:
-    metrics, last = StreamMetrics(SinkPlace("local", "sql", "sqlite:///t.db", "docs/sinks/sql.md")), dict[str, Any]()
+    metrics, last = StreamMetrics(SinkInfo("local", "sql", "sqlite:///t.db", "docs/sinks/sql.md")), dict[str, Any]()
 
     def progress() -> Mapping[str, Any] | None:
         return last or None
@@ -173,7 +173,7 @@ def status(metrics: StreamMetrics) -> dict[str, Any]:
 
 @pytest.mark.promise("stream.status")
 def test_the_status_says_what_waits_and_what_to_do() -> None:
-    metrics = StreamMetrics(SinkPlace("local", "sql", "sqlite:///t.db", "docs/sinks/sql.md"))
+    metrics = StreamMetrics(SinkInfo("local", "sql", "sqlite:///t.db", "docs/sinks/sql.md"))
     assert status(metrics)["behind_records"] is None
     metrics.watch(lambda: PROGRESS, lambda _: {("a", 0): 6})
     metrics.failed("sink", "no answer")
@@ -207,7 +207,7 @@ def test_the_status_says_what_waits_and_what_to_do() -> None:
     ],
 )
 def test_every_error_says_what_to_do(what: str, summary: Summary | None, says: str) -> None:
-    metrics = StreamMetrics(SinkPlace("local", "sql", "sqlite:///t.db", "docs/sinks/sql.md"))
+    metrics = StreamMetrics(SinkInfo("local", "sql", "sqlite:///t.db", "docs/sinks/sql.md"))
     if summary is None:
         metrics.failed(what, "words")
     else:
@@ -216,7 +216,7 @@ def test_every_error_says_what_to_do(what: str, summary: Summary | None, says: s
 
 
 def test_what_an_error_says_is_to_be_done_stands_in_place_of_the_general_words() -> None:
-    metrics = StreamMetrics(SinkPlace("local", "sql", "sqlite:///t.db", "docs/sinks/sql.md"))
+    metrics = StreamMetrics(SinkInfo("local", "sql", "sqlite:///t.db", "docs/sinks/sql.md"))
     error = unreachable("postgresql://db/d", "connection refused", "the database")
     assert error is not None
     metrics.failed("sink", *problem_and_remedy(error))
@@ -228,9 +228,9 @@ def test_what_an_error_says_is_to_be_done_stands_in_place_of_the_general_words()
 def test_letters_of_a_subscription_are_listed_by_its_own_command() -> None:
     """The other one needs a section of the settings file, which a subscription has not."""
     command = "tailrace subscriptions shop.orders/w --letters"
-    metrics = StreamMetrics(SinkPlace("w-1", "sql", "sqlite:///t.db", "docs/sinks/sql.md", letters=command))
+    metrics = StreamMetrics(SinkInfo("w-1", "sql", "sqlite:///t.db", "docs/sinks/sql.md", letters=command))
     metrics.wrote(Progress(batch=7, records=1, summary=Summary(dead_letters=1)))
-    assert metrics.sink_place.letters_command == f"`{command}`"
+    assert metrics.sink_info.letters_command == f"`{command}`"
     assert f"`{command}` says why, or the place that docs/sinks/sql.md names" in json.dumps(status(metrics))
 
 
@@ -256,7 +256,7 @@ def shown(metrics: StreamMetrics, accept: str, path: str = "/") -> tuple[str, st
 
 @pytest.mark.promise("stream.status")
 def test_a_browser_and_a_terminal_are_shown_the_status_in_words() -> None:
-    metrics = StreamMetrics(SinkPlace("local", "sql", "sqlite:///<t>.db", "docs/sinks/sql.md"))
+    metrics = StreamMetrics(SinkInfo("local", "sql", "sqlite:///<t>.db", "docs/sinks/sql.md"))
     assert "<h1 class=bad>starting</h1>" in shown(metrics, "text/html")[1]
     metrics.alive()
     metrics.watch(lambda: PROGRESS, lambda _: {("a", 0): 1206})

@@ -17,7 +17,7 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.job.metrics import StreamMetrics
-from tailrace_spark.job.progress import SinkPlace
+from tailrace_spark.job.progress import SinkInfo
 from tailrace_spark.job.snapshot_run import SnapshotRun
 from tailrace_spark.job.snapshot_writing import ReadRound
 from tailrace_spark.snapshot.progress import Snapshots, State
@@ -173,7 +173,7 @@ def test_without_existing_rows_nothing_is_read(cluster: Cluster) -> None:
 
 
 def test_rows_that_a_sink_refuses_are_counted_and_said(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
-    metrics = StreamMetrics(SinkPlace("w-1", "sql", "", "", letters="tailrace subscriptions shop.people/w --letters"))
+    metrics = StreamMetrics(SinkInfo("w-1", "sql", "", "", letters="tailrace subscriptions shop.people/w --letters"))
     run = run_of(cluster, MemoryNotes(), metrics, Summary(dead_letters=2))
     while run.step():
         pass

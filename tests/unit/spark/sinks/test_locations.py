@@ -19,7 +19,7 @@ from tailrace_spark.batch.delivery import MicroBatch
 from tailrace_spark.job.checkpoint import Job, require_own, store_of
 from tailrace_spark.job.checkpoint_files import LocalFiles
 from tailrace_spark.job.metrics import MetricsServer, StreamMetrics
-from tailrace_spark.job.progress import SinkPlace
+from tailrace_spark.job.progress import SinkInfo
 from tailrace_spark.sinks.registry import open_sink
 
 SECRET = "hunter2"  # noqa: S105 - what must not be seen
@@ -64,7 +64,7 @@ def test_no_location_has_a_secret(kind: str, said: dict[str, Any], location: str
     """Nor have the label of the metrics, /status, or what is noted in a checkpoint."""
     found = section(kind, said)
     assert found.location == location
-    target = SinkPlace("x", kind, found.location, "", store_of(found.identity))
+    target = SinkInfo("x", kind, found.location, "", store_of(found.identity))
     metrics = StreamMetrics(target)
     with MetricsServer(metrics, "127.0.0.1", 0) as server:
         for path in ("metrics", "status"):
