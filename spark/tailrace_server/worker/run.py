@@ -195,17 +195,14 @@ class StreamRun:
 
     def _run(self) -> None:
         with about("subscription", self.claim.subscription.reference):
-            self._run_named()
-
-    def _run_named(self) -> None:
-        try:
-            self._follow()
-        except LostLeaseError as error:
-            log.warning("%s", error)
-        except Exception as error:
-            if not isinstance(error, TailraceError):
-                log.exception("subscription %s ended", self.claim.subscription.reference)
-            self._failure = ended(self.claim.subscription, error)
+            try:
+                self._follow()
+            except LostLeaseError as error:
+                log.warning("%s", error)
+            except Exception as error:
+                if not isinstance(error, TailraceError):
+                    log.exception("subscription %s ended", self.claim.subscription.reference)
+                self._failure = ended(self.claim.subscription, error)
 
     def _follow(self) -> None:
         """Open the sink, begin where the progress is, and run the stream until it is stopped."""

@@ -12,10 +12,10 @@ from tailrace_schemas.errors import DataLossError
 from tailrace_schemas.topics import MAX_NAME, KafkaPartition, topic_component
 from tailrace_server.model.subscription import EARLIEST, Subscription, TableName, Topics
 from tailrace_server.operations.asking import own_settings
+from tailrace_spark.job.offsets import Offsets
 
 _SUFFIX: Final = r"\.-[0-9a-f]{6}"
 _LONGEST_KEYSPACE: Final = 48
-Offsets = Mapping[KafkaPartition, int]
 
 
 def stream_settings(base: Settings, subscription: Subscription, checkpoint: str) -> Settings:

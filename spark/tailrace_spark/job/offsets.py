@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from tailrace_common.kafka import TopicState
 from tailrace_schemas.topics import KafkaPartition
-from tailrace_spark.batch.delivery import offsets_from_json, offsets_to_json
+from tailrace_spark.batch.delivery import NO_BATCH, offsets_from_json, offsets_to_json
 from tailrace_spark.job.checkpoint_files import Folder, files_in
 
 Offsets = Mapping[KafkaPartition, int]
@@ -58,8 +58,8 @@ class PlannedOffsets:
 
         None where no batch was planned. Raises ValueError for files that this code does not know.
         """
-        batch = max((int(name) for name in self._planned.names() if name.isdigit()), default=None)
-        if batch is None:
+        batch = _last(self._planned)
+        if batch == NO_BATCH:
             return None
         if self._done.read(str(batch)) is None:
             return batch, self.plan(batch)
@@ -70,17 +70,17 @@ class PlannedOffsets:
         """Whether Spark has noted the offsets at which the stream begins."""
         return begun_in(self._first)
 
-    def committed(self) -> int:
-        """The last batch that Spark counts as done; -1 before the first one."""
-        return max((int(name) for name in self._done.names() if name.isdigit()), default=-1)
+    def committed(self) -> tuple[int, Offsets]:
+        """The last batch that Spark counts as done, -1 before the first one, and the offsets at which the next begins.
 
-    def offsets_after(self, batch: int) -> Offsets:
-        """The offsets at which the batch after this one begins; none from files that this code does not know."""
+        None of these from files that this code does not know.
+        """
+        batch = _last(self._done)
         text = self._planned.read(str(batch))
         try:
-            return {} if text is None else batch_offsets(text)
+            return batch, {} if text is None else batch_offsets(text)
         except ValueError:
-            return {}
+            return batch, {}
 
     def replace(self, batch: int, plan: PlannedBatch) -> None:
         """Write another plan for the last batch, while no query runs: Spark has no call that moves a stream's offsets.
@@ -110,6 +110,11 @@ def starting_at(offsets: Offsets) -> dict[str, str]:
 def begun_in(first: Folder) -> bool:
     """Whether Spark has noted the offsets at which a stream begins: `first` are the files of `sources/0`."""
     return first.read("0") is not None
+
+
+def _last(files: Folder) -> int:
+    """The last batch that has a file of its number."""
+    return max((int(name) for name in files.names() if name.isdigit()), default=NO_BATCH)
 
 
 def _planned(text: str | None, batch: int) -> dict[KafkaPartition, int]:

@@ -131,14 +131,13 @@ class HandOut:
     def __init__(self, seats: Seats, planned: PlannedOffsets) -> None:
         self._seats = seats
         self._planned = planned
-        self._batch = -1
         self._left = 0
         self._plan = PlannedBatch({}, {})
         self._members: list[Seat] = []
 
     def begin(self, batch: int, parts: int) -> None:
         """A batch comes, in so many parts. Raises ValueError for a checkpoint whose form is not known."""
-        self._batch, self._left = batch, parts
+        self._left = parts
         self._plan = self._planned.plan(batch)
         self._members = self._seats.plan(self._plan)
 
@@ -151,7 +150,7 @@ class HandOut:
         """Decode a part for all, and hand it out."""
         decoded = tuple(pieces)
         self._left -= 1
-        self._seats.hand_out(SharedPart(self._batch, self._plan, decoded, last=self._left == 0), self._members)
+        self._seats.hand_out(SharedPart(self._plan, decoded, last=self._left == 0), self._members)
         return Summary(sum(len(piece.changes) for piece in decoded))
 
     def close(self) -> None:

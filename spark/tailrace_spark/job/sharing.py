@@ -118,7 +118,6 @@ class Handover:
 class SharedPart:
     """One part of a batch as all members get it, decoded; `last` of its batch. Parts of a batch come in order."""
 
-    batch: int
     plan: PlannedBatch
     pieces: Sequence[Piece]
     last: bool

@@ -305,7 +305,7 @@ class SnapshotRun:
         """The offsets behind a round, for the sink's tasks; of a topic's own partitions those of the log."""
         if position.partitions is None:
             return {(position.topic, slot): position.end for slot in range(slots)}
-        log_offsets = self._planned.offsets_after(self._planned.committed())
+        _, log_offsets = self._planned.committed()
         keys = [(position.topic, partition) for partition in range(position.partitions)]
         return {key: log_offsets.get(key, 0) for key in keys}
 

@@ -203,9 +203,9 @@ class Stream:
         stream, copies = self._settings.stream, self._settings.stream.one_copy_seconds
         if not self._claimed:
             self._claim_checkpoint()
-        batch = self._planned.committed()
+        committed = self._planned.committed()
         with self._sink_lock:
-            self._sink_check.begin(batch, self._planned.offsets_after(batch))
+            self._sink_check.begin(*committed)
         if self._upkeep is not None:
             self._upkeep.run(self._read_to)
         bounds = answer_times(self._retry.patience, stream.kafka.reveal())

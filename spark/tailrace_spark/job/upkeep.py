@@ -19,16 +19,15 @@ from tailrace_common.unreachable import with_next_try
 from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.errors import ServiceError, TailraceError
 from tailrace_schemas.progress import Progress
-from tailrace_schemas.topics import Internal, KafkaPartition, internal_topic
+from tailrace_schemas.topics import Internal, internal_topic
 from tailrace_spark.job.metrics import StreamMetrics
+from tailrace_spark.job.offsets import Offsets
 from tailrace_spark.sinks.protocol import AnnouncedSink, Sink, Watermark, WatermarkedSink
 
 log = logging.getLogger("tailrace_spark")
 
 _SECONDS: Final = 2.0  # between two sweeps, and two looks at what is announced
 _WAITS: Final = Waits(2 * _SECONDS, 60.0)
-Ends = Mapping[KafkaPartition, int]
-"""An offset of each partition: its end, or what has been read up to."""
 
 
 class Schemas(Protocol):
@@ -51,7 +50,7 @@ class Hosts(Protocol):
     def ring(self) -> Collection[str]:
         """The ids of the ring's hosts."""
 
-    def ends(self, topics: Collection[str]) -> Ends:
+    def ends(self, topics: Collection[str]) -> Offsets:
         """The high watermarks of these topics' partitions."""
 
     def close(self) -> None: ...
@@ -84,7 +83,7 @@ class Upkeep(Closing):
         self._marks = WatermarkTracker()
         self._problem = ""
 
-    def run(self, written: Callable[[], Ends | None], *, now: bool = False) -> None:
+    def run(self, written: Callable[[], Offsets | None], *, now: bool = False) -> None:
         """Do what is due, or all of it `now`; `written` says up to which offsets the stream has written, None where
         that is not known."""
         if not now and self._clock() < self._due:
@@ -127,7 +126,7 @@ class Upkeep(Closing):
         }
         return dict(sorted(news.items(), key=lambda item: item[1].announced))
 
-    def _mark(self, sink: WatermarkedSink, written: Callable[[], Ends | None]) -> None:
+    def _mark(self, sink: WatermarkedSink, written: Callable[[], Offsets | None]) -> None:
         """A change becomes visible before or with the progress that covers it: so progress is read before the ends."""
         known = sorted(self._announced.values(), key=lambda entry: entry.announced)
         tables = {entry.topic: entry.table for entry in known}
@@ -170,7 +169,7 @@ class KafkaHosts(Closing):
             self._ring = newest.uuid, frozenset(node.host for node in newest.unpack().ring.nodes if node.tokens)
         return self._ring[1]
 
-    def ends(self, topics: Collection[str]) -> Ends:
+    def ends(self, topics: Collection[str]) -> Offsets:
         """The high watermarks of these topics' partitions. Raises ServiceError."""
         return self._ends.high_watermarks(topics)
 
@@ -223,17 +222,17 @@ class WatermarkTracker:
     """
 
     def __init__(self) -> None:
-        self._pending: dict[str, tuple[int, Ends]] = {}
+        self._pending: dict[str, tuple[int, Offsets]] = {}
         self._reached: dict[str, int] = {}
 
     def step(
-        self, published: Completeness, ends: Ends, written: Ends, topics: Iterable[str]
+        self, published: Completeness, ends: Offsets, written: Offsets, topics: Iterable[str]
     ) -> dict[str, Completeness]:
         """Each topic's; `ends` are high watermarks that were asked for after `published` was read, `written` is what
         the stream has written up to."""
         return {topic: self._topic(topic, published, ends, written) for topic in topics}
 
-    def _topic(self, topic: str, published: Completeness, ends: Ends, written: Ends) -> Completeness:
+    def _topic(self, topic: str, published: Completeness, ends: Offsets, written: Offsets) -> Completeness:
         self._settle(topic, written)
         reached = self._reached.get(topic)
         if topic not in self._pending and published.time is not None and (reached is None or published.time > reached):
@@ -244,7 +243,7 @@ class WatermarkTracker:
             return Completeness(self._reached.get(topic), published.waits_for)
         return Completeness(self._reached.get(topic), "the stream, which has not written everything yet")
 
-    def _settle(self, topic: str, written: Ends) -> None:
+    def _settle(self, topic: str, written: Offsets) -> None:
         mark = self._pending.get(topic)
         if mark is not None and all(written.get(partition, 0) >= end for partition, end in mark[1].items()):
             self._reached[topic] = mark[0]

@@ -12,8 +12,8 @@ import pytest
 from tailrace_schemas.errors import DataLossError
 from tailrace_schemas.topics import KafkaPartition, table_topic
 from tailrace_server.model.subscription import Start, TableName, Topics
-from tailrace_server.worker.settings import Offsets, beginning, topics_pattern
-from tailrace_spark.job.offsets import starting_at
+from tailrace_server.worker.settings import beginning, topics_pattern
+from tailrace_spark.job.offsets import Offsets, starting_at
 from tests.unit.server.requests import subscription
 
 A, B, NEW = ("t", 0), ("t", 1), ("new", 0)

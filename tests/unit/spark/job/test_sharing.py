@@ -122,9 +122,9 @@ def begun(seats: Seats) -> dict[KafkaPartition, int]:
     return seats.begin(0.0, 0.0, threading.Event())
 
 
-def part_of(batch: int, start: int, end: int) -> SharedPart:
+def part_of(start: int, end: int) -> SharedPart:
     plan = PlannedBatch({A: start}, {A: end})
-    return SharedPart(batch, plan, pieces_of(plan), last=True)
+    return SharedPart(plan, pieces_of(plan), last=True)
 
 
 def handed(seats: Seats, part: SharedPart) -> None:
@@ -164,14 +164,14 @@ def test_each_member_has_all_records_up_to_where_it_is_once(data: st.DataObject)
     for offset in data.draw(st.lists(st.integers(0, 9), min_size=1, max_size=3)):
         join(offset)
     position = begun(seats)[A]
-    for batch in range(data.draw(st.integers(0, 12))):
+    for _ in range(data.draw(st.integers(0, 12))):
         match data.draw(st.sampled_from(["batch", "batch", "write", "write", "join", "leave"])):
             case "batch":
                 for member in members:
                     if len(member.seat.parts) >= QUEUED:
                         member.write()  # else the reading waits, and here is no other thread
                 end = position + data.draw(st.integers(0, 5))
-                handed(seats, part_of(batch, position, end))
+                handed(seats, part_of(position, end))
                 position = end
             case "write" if members:
                 data.draw(st.sampled_from(members)).write()
@@ -193,8 +193,8 @@ def test_who_stands_still_is_left_behind_and_the_others_go_on() -> None:
     seats = Seats(Clock())
     quick, stuck = (Member(seat, 0) for name in ("quick", "stuck") if (seat := seats.join(name, {A: 0})))
     position = begun(seats)[A]
-    for batch in range(QUEUED + 3):
-        handed(seats, part_of(batch, position, position + 2))
+    for _ in range(QUEUED + 3):
+        handed(seats, part_of(position, position + 2))
         position += 2
         quick.write()
     assert quick.seat.closed is None
@@ -213,7 +213,7 @@ def test_nobody_joins_a_reading_that_is_past_it_or_has_ended() -> None:
     assert begun(seats) == {A: 4}
     assert seats.join("behind", {A: 3}) is None
     assert seats.join("there", {A: 4}) is not None
-    handed(seats, part_of(0, 4, 8))
+    handed(seats, part_of(4, 8))
     assert seats.join("behind", {A: 7}) is None
     assert seats.join("ahead", {A: 9}) is not None
     seats.close("over")
@@ -239,7 +239,7 @@ def test_a_member_that_waits_is_told_of_a_part_and_of_the_end() -> None:
     taken: list[SharedPart | None] = []
     thread = threading.Thread(target=lambda: taken.append(seat.take(60)))
     thread.start()
-    part = part_of(0, 0, 2)
+    part = part_of(0, 2)
     handed(seats, part)
     thread.join()
     assert taken == [part]
@@ -259,7 +259,7 @@ def test_parts_of_one_batch_come_in_order() -> None:
     plan: PlannedBatch = PlannedBatch({A: 0}, {A: 4})
     seated = seats.plan(plan)
     late = seats.join("two", {A: 4})
-    first, last = (SharedPart(0, plan, pieces_of(plan), last=last) for last in (False, True))
+    first, last = (SharedPart(plan, pieces_of(plan), last=last) for last in (False, True))
     seats.hand_out(first, seated)
     seats.hand_out(last, seated)
     assert seat.take(0) is first

@@ -134,7 +134,7 @@ def run_of(
 ) -> SnapshotRun:
     """`summary` is what becomes of each range in the sink."""
     writer: Any = SimpleNamespace(write=lambda *_: summary or Summary())
-    planned: Any = SimpleNamespace(committed=lambda: 0, offsets_after=lambda _: {}, begun=lambda: False)
+    planned: Any = SimpleNamespace(committed=lambda: (0, {}), begun=lambda: False)
     context: Any = cluster
     spark: Any = None
     return SnapshotRun(

@@ -16,7 +16,8 @@ from tailrace_schemas.position import Position
 from tailrace_schemas.progress import Progress
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Piece, Summary
-from tailrace_spark.job.upkeep import Completeness, Ends, Upkeep, WatermarkTracker, published_to
+from tailrace_spark.job.offsets import Offsets
+from tailrace_spark.job.upkeep import Completeness, Upkeep, WatermarkTracker, published_to
 from tailrace_spark.sinks.protocol import Capabilities, Watermark
 from tests.support.here_sink import HereSink
 from tests.unit.tables import table
@@ -235,7 +236,7 @@ def test_a_host_that_left_the_ring_counts_until_it_is_retired() -> None:
     assert found == Completeness(100, "host gone, which is not in the ring any more: see tailrace hosts retire")
 
 
-def step(marks: WatermarkTracker, published: int | None, ends: Ends, written: Ends) -> dict[str, int | None]:
+def step(marks: WatermarkTracker, published: int | None, ends: Offsets, written: Offsets) -> dict[str, int | None]:
     """The times of both topics."""
     found = marks.step(Completeness(published, "host a"), ends, written, TOPICS)
     return {topic: complete.time for topic, complete in found.items()}
