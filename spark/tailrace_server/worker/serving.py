@@ -23,7 +23,7 @@ from tailrace_server.meta.leases import Claim, Leases
 from tailrace_server.worker.keeping import SharedEnds
 from tailrace_server.worker.readings import Readings
 from tailrace_server.worker.run import Running, StreamRun
-from tailrace_server.worker.worker import Pace, Worker
+from tailrace_server.worker.worker import Worker
 from tailrace_spark.job.endings import java_end
 from tailrace_spark.job.session import SparkOnce, quiet_pools
 
@@ -54,12 +54,11 @@ def working(settings: Settings, database: MetaDatabase, spark: SparkOnce) -> Ite
     def start(claim: Claim) -> Running:
         return StreamRun(claim, settings, leases, session.newSession, readings, ends.of)
 
-    pace = Pace(lease=server.lease_seconds, longest_pause=server.longest_pause_seconds, most=server.most_subscriptions)
     chance = random.SystemRandom()
     worker = Worker(
         leases,
         start,
-        pace,
+        server,
         clock=time.monotonic,
         random=chance.random,
         shuffle=lambda ids: chance.sample(ids, len(ids)),

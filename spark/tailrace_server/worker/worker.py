@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from tailrace_common.backoff import Waits
+from tailrace_common.sections.server import ServerSettings
 from tailrace_common.unreachable import with_next_try
 from tailrace_schemas.errors import ServiceError
 from tailrace_server.meta.leases import Claim, Leases, Shuffle
@@ -24,15 +24,6 @@ _REFRESH_SECONDS: Final = 5.0
 _LAST_BATCH_SECONDS: Final = 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
-    """Times in seconds: of a lease, the longest pause between two tries; and the most subscriptions at a time."""
-
-    lease: float
-    longest_pause: float
-    most: int
-
-
 class Worker:
     """One worker of a cluster. `beat` is called every second or so, by one thread."""
 
@@ -40,7 +31,7 @@ class Worker:
         self,
         leases: Leases,
         start: StartRun,
-        pace: Pace,
+        settings: ServerSettings,
         *,
         clock: Callable[[], float],
         random: Callable[[], float],
@@ -49,7 +40,7 @@ class Worker:
         """`clock` is monotonic, in seconds, `random` from 0 to 1."""
         self._leases = leases
         self._start = start
-        self._pace = pace
+        self._settings = settings
         self._clock = clock
         self._random = random
         self._shuffle = shuffle
@@ -69,9 +60,9 @@ class Worker:
         """Renew the leases; end, start and report what that and the state of the runs ask for."""
         began = self._clock()
         try:
-            owned = self._leases.renew(self.running, self._pace.most - self.running)
-            self._leased_until = began + self._pace.lease
-            portion = self._leases.portion(self._pace.most)
+            owned = self._leases.renew(self.running, self._settings.most_subscriptions - self.running)
+            self._leased_until = began + self._settings.lease_seconds
+            portion = self._leases.portion(self._settings.most_subscriptions)
             self._keep_to(owned)
             self._give_up(portion)
             self._look_after()
@@ -147,7 +138,7 @@ class Worker:
 
         What others wait for, and this worker has no slot for, gets those of runs that wait for their sinks or tables.
         """
-        is_full = self.running >= self._pace.most  # those that end free their slots soon
+        is_full = self.running >= self._settings.most_subscriptions  # those that end free their slots soon
         shortage = len(self._not_run(self._leases.free())) - len(self._ending) if is_full else 0
         refresh = self._clock() - self._refreshed >= _REFRESH_SECONDS
         if refresh:
@@ -176,7 +167,7 @@ class Worker:
         """For how many seconds another may have the slot of one that does nothing; None: it keeps its slot."""
         if (failure := run.failure) is not None:
             return self._failed(identity, run.claim, failure)
-        return self._pace.longest_pause if run.note is not None and run.note.idle else None
+        return self._settings.longest_pause_seconds if run.note is not None and run.note.idle else None
 
     def _report(self, identity: int, run: Running) -> None:
         """Of one that runs: what fails or is waited for, or that it works again."""
@@ -215,7 +206,7 @@ class Worker:
         failed = partial(transitions.failed, reason=failure.reason, action=failure.action)
         self._reported[identity] = failure
         attempts = self._leases.report(claim, failed).attempts
-        return Waits(1.0, self._pace.longest_pause).after(max(1, attempts), self._random())
+        return Waits(1.0, self._settings.longest_pause_seconds).after(max(1, attempts), self._random())
 
     def _ended(self, identity: int, run: Running) -> None:
         """Let others have it, where it failed by itself only after a pause: meanwhile its slot is another's."""
@@ -250,7 +241,7 @@ class Worker:
             log.warning(
                 "the meta database has not answered for %g s, as long as a lease: %d subscriptions stop, and are "
                 "claimed again once it answers",
-                self._pace.lease,
+                self._settings.lease_seconds,
                 self.running,
             )
         for identity in [identity for identity, run in self._runs.items() if run.ended]:

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
+from tailrace_common.sections.server import ServerSettings
 from tailrace_schemas.errors import ServiceError, TailraceError
 from tailrace_server.meta.database import MetaDatabase
 from tailrace_server.meta.leases import Claim, Leases
@@ -23,7 +24,7 @@ from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_server.model import transitions
 from tailrace_server.model.subscription import RUNNABLE, Shape, Start, Subscription
 from tailrace_server.worker.failures import Failure
-from tailrace_server.worker.worker import Pace, Worker
+from tailrace_server.worker.worker import Worker
 from tests.properties import examples
 from tests.support.clock import ManualClock
 from tests.support.meta_database import by
@@ -114,8 +115,8 @@ class Site(RuleBasedStateMachine):
             runs[-1].quick = len(runs) % 2 == 1
             return runs[-1]
 
-        pace = Pace(lease=LEASE, longest_pause=300, most=MOST)
-        worker = Worker(leases, run, pace, clock=self._clock, random=lambda: 0.0)
+        settings = ServerSettings(lease_seconds=LEASE, longest_pause_seconds=300, most_subscriptions=MOST)
+        worker = Worker(leases, run, settings, clock=self._clock, random=lambda: 0.0)
         self._stations[name] = Station(worker, leases, runs)
 
     @rule(name=st.sampled_from(NAMES), fails=st.none() | st.integers(0, 4), asks=st.booleans(), killed=st.booleans())

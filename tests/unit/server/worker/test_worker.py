@@ -9,6 +9,7 @@ from threading import Thread
 
 import pytest
 
+from tailrace_common.sections.server import ServerSettings
 from tailrace_schemas.errors import ServiceError
 from tailrace_server.meta.database import MetaDatabase
 from tailrace_server.meta.leases import Claim, Leases
@@ -17,7 +18,7 @@ from tailrace_server.model import transitions
 from tailrace_server.model.subscription import Shape, Start, State
 from tailrace_server.worker.failures import Failure
 from tailrace_server.worker.serving import watched
-from tailrace_server.worker.worker import Pace, Worker
+from tailrace_server.worker.worker import Worker
 from tests.support.clock import ManualClock
 from tests.support.meta_database import by
 from tests.support.waiting import until
@@ -53,8 +54,8 @@ class Site:
             return runs[-1]
 
         leases = Leases(self.database, CLUSTER, owner, LEASE)
-        pace = Pace(lease=LEASE, longest_pause=300, most=most)
-        return Worker(leases, start, pace, clock=lambda: self.now, random=lambda: 0.0)
+        settings = ServerSettings(lease_seconds=LEASE, longest_pause_seconds=300, most_subscriptions=most)
+        return Worker(leases, start, settings, clock=lambda: self.now, random=lambda: 0.0)
 
     def subscribe(self, *names: str) -> list[int]:
         return [self.subscriptions.subscribe(request(name), "test")[0].id for name in names]
@@ -431,9 +432,9 @@ def test_a_last_batch_that_takes_long_holds_up_no_other_subscription(site: Site)
         heir.beat()
         owners.append([site.state(identity)[1] for identity in ids])
 
-    pace = Pace(lease=LEASE, longest_pause=300, most=9)
+    settings = ServerSettings(lease_seconds=LEASE, longest_pause_seconds=300, most_subscriptions=9)
     leases = Leases(site.database, CLUSTER, "leaving", LEASE)
-    worker = Worker(leases, lambda claim: Finishing(claim, look), pace, clock=lambda: site.now, random=lambda: 0.0)
+    worker = Worker(leases, lambda claim: Finishing(claim, look), settings, clock=lambda: site.now, random=lambda: 0.0)
     worker.beat()
     worker.close()
     assert owners[-1] == ["leaving", "heir", "heir"]
@@ -483,8 +484,8 @@ def test_without_the_database_everything_ends_with_the_lease(
         return runs[-1]
 
     leases = Unreachable(site.database, CLUSTER, "w", LEASE)
-    pace = Pace(lease=LEASE, longest_pause=300, most=9)
-    worker = Worker(leases, start, pace, clock=lambda: site.now, random=lambda: 0.0)
+    settings = ServerSettings(lease_seconds=LEASE, longest_pause_seconds=300, most_subscriptions=9)
+    worker = Worker(leases, start, settings, clock=lambda: site.now, random=lambda: 0.0)
     leases.late = lambda: setattr(site, "now", answered)
     worker.beat()
     leases.gone = True
