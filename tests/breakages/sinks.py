@@ -149,7 +149,7 @@ BREAKAGES: Final = {
     ),
     "a-part-of-an-update-is-written-again": breakage(
         "a replay that dies at any step loses and doubles none",
-        "tailrace_spark.job.replay:replay_whole_updates",
+        "tailrace_spark.job.replay:_whole",
         replace("update.parts.whole", "update.parts.changes"),
         Red(
             "unit/spark/sinks/cassandra/log/test_dead_letters.py",

@@ -22,7 +22,7 @@ from tailrace_schemas.topics import Internal, internal_topic
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId
 from tailrace_spark.shaping import shape_of
 from tailrace_spark.sinks.letters import LetterBox, LetterReader, LetterTopic
-from tailrace_spark.sinks.protocol import AGAIN, Sink, UpdateSink, write_here
+from tailrace_spark.sinks.protocol import AGAIN, Sink, write_here
 from tailrace_spark.sinks.registry import sink_of
 from tailrace_spark.source.decode import pieces
 from tailrace_spark.source.table_updates import OpenUpdate, with_streams
@@ -75,11 +75,8 @@ def replay_sink(name: str, settings: Settings) -> Iterator[ReplayCounts]:
         def fetch(record_id: RecordId) -> bytes | None:
             return records.value(*record_id.key)
 
-        updates = sink.capabilities.whole_updates
-        if updates is None:
-            yield from replay_letters(box, sink, shaped, fetch)
-        else:
-            yield from replay_whole_updates(box, sink, shaped, fetch, updates, _streams(settings))
+        table = None if sink.capabilities.whole_updates is None else _streams(settings)
+        yield from replay_letters(box, sink, shaped, fetch, table)
 
 
 def _streams(settings: Settings) -> StreamTable:
@@ -108,63 +105,28 @@ def replay_letters(
     sink: Sink,
     pieces_of: Callable[[Any], Iterable[Piece]],
     fetch: Fetch,
+    table: StreamTable | None = None,
     per_batch: int = LETTERS_PER_BATCH,
 ) -> Iterator[ReplayCounts]:
     """Write every letter again, `per_batch` at a time; what became of each part, when it is committed.
 
     `pieces_of` makes pieces of records, a pyarrow Table (`source.decode`). `fetch` reads the bytes of one that
-    was set aside without. A stream may write meanwhile.
+    was set aside without. `table` gives streams to the table updates of a sink that needs these whole. An update goes
+    with the last of its letters. One of which not all changes are letters stays: its rows count on from those that are
+    missing. A stream may write meanwhile.
     """
-    for letters in _letter_batches(box, per_batch):
-        readable = [letter for letter in _with_bytes(letters, fetch) if letter.message]
-        written = _written_again(box, sink, readable, pieces_of(records_of(readable)))
-        yield ReplayCounts(taken=written, again=len(readable) - written, left=len(letters) - len(readable))
-
-
-def _written_again(box: LetterBox, sink: Sink, letters: Sequence[DeadLetter], again: Iterable[Piece]) -> int:
-    """How many of the letters the sink has taken in."""
-    if not letters:
-        return 0
-    write_here(sink, again, AGAIN)
-    return box.remove(letters)
-
-
-def replay_whole_updates(
-    box: LetterBox,
-    sink: Sink,
-    pieces_of: Callable[[Any], Iterable[Piece]],
-    fetch: Fetch,
-    updates: UpdateSink,
-    table: StreamTable,
-    per_batch: int = LETTERS_PER_BATCH,
-) -> Iterator[ReplayCounts]:
-    """As `replay_letters`, for a sink that needs table updates whole, with their streams; `updates` is the same sink.
-
-    An update goes with the last of its letters. One of which not all changes are letters stays: its rows count on from
-    those that are missing.
-    """
+    updates = sink.capabilities.whole_updates
     open_updates: dict[object, _Update] = {}
     for batch in _letter_batches(box, per_batch):
-        letters = _with_bytes(batch, fetch)
-        by_record = {letter.record_id.key: letter for letter in letters if letter.message}
-        done: list[DeadLetter] = []
-        changes: list[Delivered] = []
-        refused: list[DeadLetter] = []
-        for piece in pieces_of(records_of(list(by_record.values()))):
-            for letter in piece.dead_letters:
-                refused.append(letter)
-                done.append(by_record[letter.record_id.key])
-            for delivered in piece.changes:
-                name = _update_of(delivered)
-                update = open_updates.setdefault(name, _Update())
-                update.letters.append(by_record[delivered.record_id.key])
-                update.parts.add(delivered)
-                if update.parts.whole:
-                    done += update.letters
-                    changes += open_updates.pop(name).parts.in_order()
-        replay_pieces = [with_streams(Piece(tuple(changes)), table, updates.write_times), Piece((), tuple(refused))]
-        written = _written_again(box, sink, done, replay_pieces)
-        yield ReplayCounts(taken=written, again=len(done) - written, left=len(batch) - len(by_record))
+        readable = [letter for letter in _with_bytes(batch, fetch) if letter.message]
+        done, again = readable, pieces_of(records_of(readable))
+        if updates is not None and table is not None:
+            done, whole = _whole(readable, again, open_updates)
+            again = [with_streams(whole, table, updates.write_times)]
+        if done:
+            write_here(sink, again, AGAIN)
+        written = box.remove(done) if done else 0
+        yield ReplayCounts(taken=written, again=len(done) - written, left=len(batch) - len(readable))
     if open_updates:
         yield ReplayCounts(again=sum(len(update.letters) for update in open_updates.values()))
 
@@ -175,6 +137,29 @@ class _Update:
 
     parts: OpenUpdate = field(default_factory=OpenUpdate)
     letters: list[DeadLetter] = field(default_factory=list)
+
+
+def _whole(
+    letters: Sequence[DeadLetter], read: Iterable[Piece], open_updates: dict[object, _Update]
+) -> tuple[list[DeadLetter], Piece]:
+    """The letters that are done with, and the changes of updates that are whole by now, with what is refused again."""
+    by_record = {letter.record_id.key: letter for letter in letters}
+    done: list[DeadLetter] = []
+    changes: list[Delivered] = []
+    refused: list[DeadLetter] = []
+    for piece in read:
+        for letter in piece.dead_letters:
+            refused.append(letter)
+            done.append(by_record[letter.record_id.key])
+        for delivered in piece.changes:
+            name = _update_of(delivered)
+            update = open_updates.setdefault(name, _Update())
+            update.letters.append(by_record[delivered.record_id.key])
+            update.parts.add(delivered)
+            if update.parts.whole:
+                done += update.letters
+                changes += open_updates.pop(name).parts.in_order()
+    return done, Piece(tuple(changes), tuple(refused))
 
 
 def _update_of(delivered: Delivered) -> object:

@@ -15,7 +15,7 @@ from tailrace_schemas.position import Position
 from tailrace_schemas.ring import Node, Ring
 from tailrace_schemas.streams import build_generation
 from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId
-from tailrace_spark.job.replay import ReplayCounts, replay_whole_updates
+from tailrace_spark.job.replay import ReplayCounts, replay_letters
 from tailrace_spark.sinks.cassandra.log.sink import LogTablesSink
 from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.source.decode import pieces
@@ -54,7 +54,7 @@ def test_an_update_is_written_with_all_of_its_changes_wherever_a_part_of_the_let
     with closing(LogTablesSink(cluster, letters=letters)) as sink:
 
         def replayed() -> ReplayCounts:
-            done = replay_whole_updates(letters, sink, understand, lambda _: None, sink, STREAMS, per_batch=2)
+            done = replay_letters(letters, sink, understand, lambda _: None, STREAMS, per_batch=2)
             return sum(done, ReplayCounts())
 
         write_here(sink, [Piece((), (*whole, *cut[1:], *wide))])
