@@ -40,7 +40,7 @@ from tailrace_spark.job.checkpoint_files import Folder, files_in
 from tailrace_spark.job.endings import reason
 from tailrace_spark.job.member import Member, can_share
 from tailrace_spark.job.metrics import StreamMetrics
-from tailrace_spark.job.offsets import PlannedOffsets
+from tailrace_spark.job.offsets import UNKNOWN_FORM
 from tailrace_spark.job.progress import Ends, Progress, SinkInfo
 from tailrace_spark.job.sharing import ALONE, LONGEST_PAUSE_SECONDS, NEAR, Handover
 from tailrace_spark.job.snapshot_assembly import read_back_of
@@ -273,17 +273,17 @@ class StreamRun:
 
     def _alone(self, opened: Opened, handover: Handover, key: str | None) -> Handover:
         """A stream of its own, until it ends or a seat is taken; what the next one has to know."""
-        spark = opened.spark
         checkpoint = f"{self._folder()}/{new_checkpoint(str(self.claim.token))}"
         settings = opened.settings.with_stream(checkpoint=checkpoint)
-        planned = PlannedOffsets(spark, checkpoint)
 
         def wrote(batch: Progress) -> None:
+            if batch.ends is None:
+                raise ValueError(UNKNOWN_FORM)
             now = stream.handover
-            self._keeper.wrote(planned.plan(batch.batch).end, Topics(ids=now.topic_ids, readings=now.readings))
+            self._keeper.wrote(batch.ends, Topics(ids=now.topic_ids, readings=now.readings))
 
         stream = Stream(
-            spark, settings, opened.sink, stop=self._stop, metrics=self._metrics, name=opened.name,
+            opened.spark, settings, opened.sink, stop=self._stop, metrics=self._metrics, name=opened.name,
             start=self._keeper.next, notes=opened.notes, on_batch=wrote, earlier=handover, claim=opened.claim,
             leave=None if key is None else lambda: self._join(key, opened),
         )  # fmt: skip

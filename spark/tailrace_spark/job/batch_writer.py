@@ -69,9 +69,9 @@ class BatchWriter:
         retry: Retry,
         read_back: Callable[[], ReadBack | None],
         stop: threading.Event,
-        on_parts: Callable[[int, int], None] | None = None,
+        on_parts: Callable[[PlannedBatch | None, int], None] | None = None,
     ) -> None:
-        """`on_parts` hears of each batch that the driver writes, by its number, in how many parts it will come."""
+        """`on_parts` hears of each batch that the driver writes, by its plan, in how many parts it will come."""
         self._spark = spark
         self._settings = settings
         self._sink = sink
@@ -102,10 +102,11 @@ class BatchWriter:
         self._in_sink(blocked, lambda: self._sink_check.before(batch, start))
         outcome = self._on_executors(blocked, frame, plan, table)
         if outcome is None:
-            outcome = self._on_driver(blocked, frame, frame.count() if plan is None else plan.size, table)
+            outcome = self._on_driver(blocked, frame, plan, table)
         self._in_sink(blocked, lambda: self._sink_check.behind(batch, end))
         return replace(
             outcome,
+            ends=None if plan is None else plan.end,
             blocked_seconds=blocked.seconds,
             blocked_by=tuple(blocked.reasons),
             seconds=time.monotonic() - began,
@@ -130,15 +131,17 @@ class BatchWriter:
             return None
         return _progress(blocked, *done, "executors")
 
-    def _on_driver(self, blocked: Blockage, frame: DataFrame, limit: int, table: StreamTable) -> Progress:
-        records = self.collect(frame, table, limit)
+    def _on_driver(
+        self, blocked: Blockage, frame: DataFrame, plan: PlannedBatch | None, table: StreamTable
+    ) -> Progress:
+        records = self.collect(frame, table, frame.count() if plan is None else plan.size)
         if records.num_rows:
             self._retry.until_done(blocked, "schemas", self._schemas_now)
-        summary = self._in_parts(blocked, records, table)
+        summary = self._in_parts(blocked, records, plan, table)
         counts = replace(counts_of(records), left_out={} if self._shape is None else dict(self._shape.left_out))
         return _progress(blocked, summary, counts, "driver")
 
-    def _in_parts(self, blocked: Blockage, records: Any, table: StreamTable) -> Summary:
+    def _in_parts(self, blocked: Blockage, records: Any, plan: PlannedBatch | None, table: StreamTable) -> Summary:
         """Write the records; those that are too many bytes for the driver part by part, in the order of their offsets.
 
         Each part is a batch of its own for the sink: all of it is taken in. A part that is redelivered after a crash
@@ -151,7 +154,7 @@ class BatchWriter:
                 "batch %d (%.0f MiB) is written in %d parts of at most %.0f MiB", blocked.batch, size, len(parts), limit
             )
         if self._on_parts is not None:
-            self._on_parts(blocked.batch, len(parts))
+            self._on_parts(plan, len(parts))
         for index, records_of_part in enumerate(parts):
             if index and self._stop.is_set():
                 raise StoppedError("between two parts of a batch")

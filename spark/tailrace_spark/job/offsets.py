@@ -15,6 +15,8 @@ from tailrace_spark.job.checkpoint_files import Folder, files_in
 
 Offsets = Mapping[KafkaPartition, int]
 
+UNKNOWN_FORM: Final = "Spark's checkpoint has a form that this version does not know"
+
 _VERSION: Final = "v1"
 # Before the text of the first offsets Spark writes a zero byte, and reads one, for readers of Spark 2.1.0.
 _FIRST_BYTE: Final = "\0"

@@ -21,6 +21,7 @@ from tailrace_common.unreachable import start_or_fix
 from tailrace_schemas.errors import SettingsError, TailraceError
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Summary, by_partition
+from tailrace_spark.job.offsets import Offsets
 from tailrace_spark.jvm import execution_of
 from tailrace_spark.streams.assign import LATE_SQL
 
@@ -124,6 +125,7 @@ class Trouble:
 class Progress:
     """The outcome of one micro-batch. `marks` counts records by mark, `tables` are those that it has records of.
 
+    `ends` are the offsets behind it; None where Spark's checkpoint has a form that is not known.
     `left_out` counts the changes that filters left out, by table. `blocked_seconds` is how long the stream was blocked
     on the batch, `blocked_by` has each reason once, as the log does. `execution` says where it was written.
     `traces` are values of the records' header `traceparent`, of a stream that follows traces.
@@ -132,6 +134,7 @@ class Progress:
     batch: int
     records: int
     summary: Summary
+    ends: Offsets | None = None
     marks: Mapping[str, int] = field(default_factory=dict)
     tables: Mapping[str, TableProgress] = field(default_factory=dict)
     left_out: Mapping[str, int] = field(default_factory=dict)

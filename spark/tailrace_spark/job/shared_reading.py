@@ -17,7 +17,7 @@ from tailrace_spark.batch.delivery import MicroBatch, Piece, Summary
 from tailrace_spark.job.checkpoint_files import files_in
 from tailrace_spark.job.endings import reason
 from tailrace_spark.job.metrics import StreamMetrics
-from tailrace_spark.job.offsets import Offsets, PlannedBatch, PlannedOffsets
+from tailrace_spark.job.offsets import UNKNOWN_FORM, Offsets, PlannedBatch
 from tailrace_spark.job.progress import Trouble
 from tailrace_spark.job.sharing import NEAR, Seat, Seats, SharedPart
 from tailrace_spark.job.stream import Stream
@@ -110,7 +110,7 @@ class SharedReading:
         spark.sparkContext.setLocalProperty("spark.scheduler.pool", self._name)
         start = self._seats.begin(_QUIET_SECONDS, _MOST_SECONDS, self._stop)
         log.info("%s: one reading for %s", self._name, ", ".join(self._seats.names))
-        sink = HandOut(self._seats, PlannedOffsets(spark, checkpoint))
+        sink = HandOut(self._seats)
         try:
             self._stream = Stream(
                 spark, self._settings, sink, stop=self._stop, metrics=self._metrics, name=self._name,
@@ -128,18 +128,18 @@ class HandOut:
 
     capabilities = Capabilities(ordered=True)
 
-    def __init__(self, seats: Seats, planned: PlannedOffsets) -> None:
+    def __init__(self, seats: Seats) -> None:
         self._seats = seats
-        self._planned = planned
         self._left = 0
         self._plan = PlannedBatch({}, {})
         self._members: list[Seat] = []
 
-    def begin(self, batch: int, parts: int) -> None:
+    def begin(self, plan: PlannedBatch | None, parts: int) -> None:
         """A batch comes, in so many parts. Raises ValueError for a checkpoint whose form is not known."""
-        self._left = parts
-        self._plan = self._planned.plan(batch)
-        self._members = self._seats.plan(self._plan)
+        if plan is None:
+            raise ValueError(UNKNOWN_FORM)
+        self._plan, self._left = plan, parts
+        self._members = self._seats.plan(plan)
 
     def batch_write(self, batch: MicroBatch, needed: Needed = nothing_needed) -> BatchWrite:
         """As Sink says."""

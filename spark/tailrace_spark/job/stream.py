@@ -27,7 +27,7 @@ from tailrace_spark.job.endings import JAVA_GONE, StoppedError, answer_times, aw
 from tailrace_spark.job.fitness import require_whole, require_writers
 from tailrace_spark.job.generation_log import BatchGenerations, BatchLog
 from tailrace_spark.job.metrics import StreamMetrics
-from tailrace_spark.job.offsets import Offsets, PlannedOffsets, starting_at
+from tailrace_spark.job.offsets import Offsets, PlannedBatch, PlannedOffsets, starting_at
 from tailrace_spark.job.progress import Progress, last_progress, observed, read_to, show_status
 from tailrace_spark.job.retry import Retry
 from tailrace_spark.job.runner import Runner, stream_id
@@ -82,7 +82,7 @@ class Stream:
         claim: str | None = None,
         earlier: Handover | None = None,
         leave: Callable[[], bool] | None = None,
-        on_parts: Callable[[int, int], None] | None = None,
+        on_parts: Callable[[PlannedBatch | None, int], None] | None = None,
     ) -> None:
         """`name` is the query's, of which Spark runs one at a time. `start`: where it begins, instead of
         stream.starting_offsets.
