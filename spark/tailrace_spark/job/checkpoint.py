@@ -8,13 +8,13 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
 
-from tailrace_common.closing import Closing
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import FencedError, SettingsError
 from tailrace_schemas.formats import require_format
@@ -133,24 +133,12 @@ def decode_note(text: str, name: str) -> dict[str, Any]:
     return note
 
 
-class CheckpointLock(Closing):
-    """The lock of a checkpoint until it is closed, or the process ends."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor: int | None = descriptor
-
-    def close(self) -> None:
-        """End the lock; the mark stays. More than once does no harm."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
-
-
 def lock_checkpoint(
     folder: Path, checkpoint: str, *, now: float, wait: Callable[[float], object] = time.sleep
-) -> CheckpointLock | None:
+) -> ExitStack | None:
     """Lock `<checkpoint>/tailrace`, a folder of this machine, which is made where it is missing.
 
+    The lock lasts until what is returned is closed, or the process ends; the mark stays.
     `now` is the wall clock in seconds. None where its file system has no locks, which the log says. Raises FencedError
     while another stream has it.
     """
@@ -173,7 +161,9 @@ def lock_checkpoint(
         os.close(descriptor)
         log.warning("stream.checkpoint %s cannot be locked (%s): start no second stream with it", checkpoint, error)
         return None
-    return CheckpointLock(descriptor)
+    lock = ExitStack()
+    lock.callback(os.close, descriptor)
+    return lock
 
 
 def require_unlocked(folder: Path, checkpoint: str) -> None:

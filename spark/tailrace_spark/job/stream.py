@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any, Final
 
@@ -21,7 +21,7 @@ from tailrace_common.topics import GenerationReader, SchemaReader
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.topics import Internal, KafkaPartition, internal_topic
 from tailrace_spark.job.batch_writer import BatchWriter
-from tailrace_spark.job.checkpoint import CheckpointLock, job_of, lock_checkpoint, require_own
+from tailrace_spark.job.checkpoint import job_of, lock_checkpoint, require_own
 from tailrace_spark.job.checkpoint_files import LocalFiles, files_in, write_promptly
 from tailrace_spark.job.endings import JAVA_GONE, StoppedError, answer_times, await_interrupt, java_end, reason
 from tailrace_spark.job.fitness import require_whole, require_writers
@@ -120,7 +120,7 @@ class Stream:
         self._writing = threading.Lock()
         self._sink_lock = threading.Lock()
         self._query: StreamingQuery | None = None
-        self._lock: CheckpointLock | None = None
+        self._lock: ExitStack | None = None
         self._failure: Exception | None = None
         self._files = files_in(spark, f"{settings.stream.checkpoint.rstrip('/')}/tailrace")
         self._sweeper = Sweeper(sink, self._sink_lock, self._metrics)

@@ -7,13 +7,14 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from tailrace_schemas.errors import FencedError, SettingsError
-from tailrace_spark.job.checkpoint import FORMAT, CheckpointLock, Job, lock_checkpoint, require_own, require_unlocked
+from tailrace_spark.job.checkpoint import FORMAT, Job, lock_checkpoint, require_own, require_unlocked
 from tailrace_spark.job.checkpoint_files import LocalFiles
 
 JOB = Job(prefix="p", sink="sqlite:////x.db")
@@ -74,7 +75,7 @@ def test_a_damaged_note_is_named(files: LocalFiles, text: str) -> None:
         require_own(files, "c", JOB)
 
 
-def lock(folder: Path) -> CheckpointLock:
+def lock(folder: Path) -> ExitStack:
     made = lock_checkpoint(folder, "c", now=1.5, wait=lambda _: None)
     assert made is not None
     return made
