@@ -26,8 +26,7 @@ from cassandra.query import BatchStatement, BatchType
 from tailrace.local import CassandraSettings, LocalCassandra
 from tailrace_common.build import describe
 from tailrace_spark.snapshot.changes import TaskRecords, messages
-from tailrace_spark.snapshot.publication import survey
-from tailrace_spark.snapshot.session import query_of, range_reader, shape_of
+from tailrace_spark.snapshot.session import range_reader, survey
 from tailrace_spark.snapshot.settings import SnapshotSettings, settings_of
 from tests.integration.agents import cql, create_keyspace
 
@@ -107,12 +106,11 @@ def _ways(session: Session, options: dict[str, str]) -> dict[str, Callable[[], i
 
 
 def _statement(settings: SnapshotSettings) -> str:
-    seen = survey(settings)
-    return query_of(settings, seen.table, shape_of(settings, seen.table, seen.release))
+    return survey(settings).reading.statement
 
 
 def _ranges(settings: SnapshotSettings) -> list[Any]:
-    return survey(settings).splits(settings)
+    return survey(settings).splits()
 
 
 def _plain(session: Session, statement: str) -> int:
@@ -137,20 +135,22 @@ def _port(session: Session) -> str:
 
 
 def _ours(settings: SnapshotSettings) -> int:
-    seen = survey(settings)
-    shape = shape_of(settings, seen.table, seen.release)
-    with range_reader(settings, seen.table, shape, 1) as reader:
-        return sum(shape.batch(page.parsed).num_rows for page in reader.pages(seen.splits(settings)))
+    survey_now = survey(settings)
+    shape = survey_now.reading.shape
+    with range_reader(survey_now.reading, 1) as reader:
+        return sum(shape.batch(page.parsed).num_rows for page in reader.pages(survey_now.splits()))
 
 
 def _changes(settings: SnapshotSettings) -> int:
     from tailrace_schemas.avro import Encoder
 
-    seen = survey(settings)
-    shape = shape_of(settings, seen.table, seen.release)
-    records, rows = TaskRecords(seen.table, shape.selected, Encoder(seen.table, "bench"), "dc"), 0
-    with range_reader(settings, seen.table, shape, 1) as reader:
-        for page in reader.pages(seen.splits(settings)):
+    survey_now = survey(settings)
+    records, rows = (
+        TaskRecords(survey_now.table, survey_now.reading.shape.selected, Encoder(survey_now.table, "bench"), "dc"),
+        0,
+    )
+    with range_reader(survey_now.reading, 1) as reader:
+        for page in reader.pages(survey_now.splits()):
             rows += messages(records.of(page)).num_rows
     return rows
 
@@ -189,11 +189,10 @@ def _limits(options: dict[str, str]) -> None:
         settings = settings_of(
             {**options, "table": "bench.orders", "rows_per_second": str(asked), "concurrent_ranges": "1"}, {}
         )
-        seen = survey(settings)
-        shape = shape_of(settings, seen.table, seen.release)
+        survey_now = survey(settings)
         rows, began = 0, time.perf_counter()
-        with range_reader(settings, seen.table, shape, 1) as reader:
-            for page in reader.pages(seen.splits(settings)):
+        with range_reader(survey_now.reading, 1) as reader:
+            for page in reader.pages(survey_now.splits()):
                 rows += page.rows
                 if time.perf_counter() - began > 10:
                     break

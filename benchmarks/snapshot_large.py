@@ -33,8 +33,7 @@ from benchmarks.stream.execution import Process, processes_below
 from tailrace.local import CassandraSettings, LocalCassandra, LocalKafka
 from tailrace_common.build import describe
 from tailrace_spark.snapshot.progress import State, snapshots_from_json
-from tailrace_spark.snapshot.publication import survey
-from tailrace_spark.snapshot.session import range_reader, shape_of
+from tailrace_spark.snapshot.session import range_reader, survey
 from tailrace_spark.snapshot.settings import settings_of
 from tests.integration.agents import cql, create_keyspace
 from tests.integration.processes import PROGRAM
@@ -85,13 +84,11 @@ def _fill_partition(session: Session, mebibytes: int) -> None:
 def read(host: str, port: str, total: int) -> None:
     """Read the table once in this process, and print what it takes."""
     options = {"contact_points": host, "port": port, "consistency": "LOCAL_ONE", "table": "bench.orders"}
-    settings = settings_of(options, {})
-    seen = survey(settings)
-    shape = shape_of(settings, seen.table, seen.release)
-    splits = seen.splits(settings)
+    survey_now = survey(settings_of(options, {}))
+    shape, splits = survey_now.reading.shape, survey_now.splits()
     print(f"{len(splits)} ranges; {memory_mb_of():.0f} MiB before", flush=True)
     rows, tenths, began = 0, 0, time.perf_counter()
-    with range_reader(settings, seen.table, shape, 1) as reader:
+    with range_reader(survey_now.reading, 1) as reader:
         for page in reader.pages(splits):
             rows += shape.batch(page.parsed).num_rows
             if rows * 10 // total > tenths:

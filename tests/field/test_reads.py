@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -18,14 +18,14 @@ from tailrace.local import CassandraSettings, LocalCassandra, LocalKafka
 from tailrace_common.settings import Settings
 from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError
-from tailrace_schemas.table_json import table_to_json
 from tailrace_spark.cli.stream_snapshots import definition_of
 from tailrace_spark.cli.support import read_settings
-from tailrace_spark.comparison.source import TableSource
+from tailrace_spark.comparison.source import source_rows
 from tailrace_spark.snapshot.progress import State
-from tailrace_spark.snapshot.publication import Announcer, Publication, estimated, survey
+from tailrace_spark.snapshot.publication import Announcer, Publication, estimated
 from tailrace_spark.snapshot.publishing import NumberedSplit, PublishedRange, PublishTask
 from tailrace_spark.snapshot.reading import UnreadableError
+from tailrace_spark.snapshot.session import survey
 from tailrace_spark.snapshot.settings import SnapshotSettings
 from tests.integration.agents import create_keyspace, published, settings_for
 from tests.integration.snapshot.following import placed
@@ -71,8 +71,8 @@ def reading(settings: Settings, table: str, **options: object) -> SnapshotSettin
 def changes(settings: SnapshotSettings) -> Iterator[Change]:
     """The rows of a table as tasks read them; nobody looks at it before."""
     with_masks = survey(settings.model_copy(update={"allow_masked_values": True}))
-    source = TableSource(settings, json.dumps(table_to_json(with_masks.table)), with_masks.release)
-    return (change for change, _ in source.changes(with_masks.splits(settings), 1))
+    source = replace(with_masks.reading, settings=settings)
+    return (row.change for row in source_rows(source, with_masks.splits(), 1))
 
 
 def fill(session: Session, table: str, tombstones: int) -> None:

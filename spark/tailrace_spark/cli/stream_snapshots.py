@@ -55,12 +55,12 @@ def _require_active(value: Snapshots, notes: SnapshotNotes, table: str) -> None:
 
 def definition_of(settings: Settings, table: str) -> Table:
     """The table as it is now. Raises SettingsError for one that cannot be read as changes, ServiceError."""
-    from tailrace_spark.snapshot.session import ClusterView, require_readable
+    from tailrace_spark.snapshot.session import ClusterView
 
     reading = read_settings(settings, table=table)
     with closing(ClusterView(reading)) as view:
         definition = view.table()
-        require_readable(view, reading, definition)
+        view.check(view.reading(reading, definition))
     if not definition.cdc:
         say(f"{table} has cdc = false: what is written to it later does not come")
     return definition

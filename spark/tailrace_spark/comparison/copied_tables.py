@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing
 from typing import Final
@@ -11,11 +10,10 @@ from tailrace_common.sections.cassandra import CassandraSettings
 from tailrace_schemas.change import Cell, Change, Deletion, Op
 from tailrace_schemas.cql.values import codec
 from tailrace_schemas.table import Table
-from tailrace_schemas.table_json import table_to_json
 from tailrace_schemas.tokens import token
 from tailrace_spark.batch.delivery import MicroBatch
 from tailrace_spark.comparison.rows import repair_of
-from tailrace_spark.comparison.source import SourceRow, TableSource, source_rows
+from tailrace_spark.comparison.source import SourceRow, source_rows
 from tailrace_spark.merge.stored_row import RowKey
 from tailrace_spark.rowstate.partition import Clustering
 from tailrace_spark.rowstate.row import RowState
@@ -29,9 +27,8 @@ from tailrace_spark.sinks.protocol import (
     nothing_needed,
     write_here,
 )
-from tailrace_spark.snapshot.publication import survey
 from tailrace_spark.snapshot.ranges import TokenRange
-from tailrace_spark.snapshot.session import ClusterView
+from tailrace_spark.snapshot.session import ClusterView, survey
 from tailrace_spark.snapshot.settings import SnapshotSettings
 
 _FILES: Final = frozenset({"password_file", "tls_key_password_file"})
@@ -86,12 +83,11 @@ class CopiedTables:
                 return
         survey_now = survey(settings)
         if keys is None:
-            splits = survey_now.splits(settings)
+            splits = survey_now.splits()
         else:
             tokens = sorted({token(key) for key in keys})
             splits = [survey_now.split_of(TokenRange(ring_token - 1, ring_token)) for ring_token in tokens]
-        source = TableSource(settings, json.dumps(table_to_json(survey_now.table)), survey_now.release)
-        yield from source_rows(source, splits, 1)
+        yield from source_rows(survey_now.reading, splits, 1)
 
     def _reading(self, table: Table) -> SnapshotSettings:
         target, limits = self._settings, self._limits

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -10,7 +9,6 @@ from typing import Final
 
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
-from tailrace_schemas.table_json import table_to_json
 from tailrace_schemas.tokens import token
 from tailrace_spark.comparison.rows import (
     NO_ROWS,
@@ -26,14 +24,14 @@ from tailrace_spark.comparison.rows import (
     repair_of,
     with_rows,
 )
-from tailrace_spark.comparison.source import ReadTask, SinkTable, SourceRow, TableSource, TaskFindings, source_rows
+from tailrace_spark.comparison.source import ReadTask, SinkTable, SourceRow, TaskFindings, source_rows
 from tailrace_spark.merge.stored_row import RowKey
 from tailrace_spark.rowstate.partition import Clustering
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.sinks.protocol import ComparableSink, StoredVisible, write_here
-from tailrace_spark.snapshot.publication import Survey, survey
 from tailrace_spark.snapshot.ranges import Split, deal
 from tailrace_spark.snapshot.reading import Clock
+from tailrace_spark.snapshot.session import survey
 from tailrace_spark.snapshot.settings import SnapshotSettings
 
 Run = Callable[[Sequence[tuple[Split, ...]], ReadTask], Sequence[TaskFindings]]
@@ -59,8 +57,8 @@ class Comparison:
 
     def __init__(self, settings: SnapshotSettings, sink: ComparableSink, run: Run, clock: Clock, grace: float) -> None:
         self._settings = settings
-        self._survey: Survey = survey(settings)
-        self.source = TableSource(settings, json.dumps(table_to_json(self.table)), self._survey.release)
+        self._survey = survey(settings)
+        self.source = self._survey.reading
         self.target = SinkTable(sink, self.table)
         self._run = run
         self._clock = clock
@@ -73,7 +71,7 @@ class Comparison:
 
     def compare(self) -> Compared:
         """Compare all of it, and look a second time at what differs."""
-        splits = self._survey.splits(self._settings)
+        splits = self._survey.splits()
         buckets_per_split = max(1, _BUCKETS // len(splits))
         buckets = buckets_of([split.range for split in splits], buckets_per_split)
         source = self._digests(splits, buckets)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -11,7 +10,6 @@ from tailrace_schemas.clustering import clustering_key
 from tailrace_schemas.cql.values import codec, split_key
 from tailrace_schemas.errors import TailraceError
 from tailrace_schemas.table import Table
-from tailrace_schemas.table_json import table_from_json
 from tailrace_schemas.tokens import token
 from tailrace_spark.comparison.rows import NO_ROWS, Buckets, ComparedRow, Digest, RowDigests, row_digest, with_rows
 from tailrace_spark.merge.stored_row import ROW, STATIC, RowKey
@@ -20,39 +18,11 @@ from tailrace_spark.rowstate.row import RowState, state_of
 from tailrace_spark.sinks.protocol import ComparableSink, StoredVisible
 from tailrace_spark.snapshot.changes import ReadChanges
 from tailrace_spark.snapshot.ranges import Split
-from tailrace_spark.snapshot.session import range_reader, shape_of
-from tailrace_spark.snapshot.settings import SnapshotSettings
+from tailrace_spark.snapshot.session import TableReading, range_reader
 from tailrace_spark.streams.assign import begin_task
 
 _MICROS = 1_000_000
 _UNLIKE = b"shown otherwise than stored"
-
-
-@dataclass(frozen=True, slots=True)
-class TableSource:
-    """How a table is read: its definition as JSON, and the oldest release of its nodes. It can be pickled."""
-
-    settings: SnapshotSettings = field(repr=False)
-    definition: str
-    release: tuple[int, int]
-
-    @property
-    def table(self) -> Table:
-        """The definition."""
-        return table_from_json(json.loads(self.definition))
-
-    def changes(self, splits: Sequence[Split], tasks: int) -> Iterator[tuple[Change, int]]:
-        """The rows of ranges as `read` changes, by one of so many tasks, and when each was asked for, in microseconds.
-
-        Raises ServiceError.
-        """
-        table = self.table
-        shape = shape_of(self.settings, table, self.release)
-        changes = ReadChanges(table, shape.selected, "")
-        with range_reader(self.settings, table, shape, tasks) as reader:
-            for page in reader.pages(splits):
-                for change in changes.changes(page.columns, page.requested_at):
-                    yield change, page.requested_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +35,15 @@ class SourceRow:
     requested_at: int
 
 
-def source_rows(source: TableSource, splits: Sequence[Split], tasks: int) -> Iterator[SourceRow]:
-    """The rows and static rows of ranges. Raises ServiceError."""
+def source_rows(source: TableReading, splits: Sequence[Split], tasks: int) -> Iterator[SourceRow]:
+    """The rows and static rows of ranges, read by one of so many tasks. Raises ServiceError."""
     table = source.table
-    for change, requested_at in source.changes(splits, tasks):
-        clustering = STATIC if change.static else ROW + clustering_key(table, change.clustering or ())
-        yield SourceRow((change.key or b"", clustering), change, state_of(change), requested_at)
+    changes = ReadChanges(table, source.shape.selected, "")
+    with range_reader(source, tasks) as reader:
+        for page in reader.pages(splits):
+            for change in changes.changes(page.columns, page.requested_at):
+                clustering = STATIC if change.static else ROW + clustering_key(table, change.clustering or ())
+                yield SourceRow((change.key or b"", clustering), change, state_of(change), page.requested_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +59,7 @@ class TaskFindings:
 class ReadTask:
     """What each task does, one of so many: with `buckets` it gives their digests, else the rows of its ranges."""
 
-    source: TableSource
+    source: TableReading
     tasks: int
     buckets: Buckets | None = None
 

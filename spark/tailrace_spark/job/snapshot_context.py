@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -19,12 +18,11 @@ from tailrace_common.topics import GenerationReader, SchemaReader
 from tailrace_schemas.avro import Encoder, SchemaEntry
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
-from tailrace_schemas.table_json import table_to_json
 from tailrace_schemas.topics import Internal, internal_topic, table_topic
 from tailrace_spark.batch.delivery import by_topic
 from tailrace_spark.snapshot.ranges import Limits, Split
 from tailrace_spark.snapshot.rounds import Concurrency, tasks_of
-from tailrace_spark.snapshot.session import ClusterView, Ring, require_readable
+from tailrace_spark.snapshot.session import ClusterView, Ring
 from tailrace_spark.snapshot.settings import SnapshotSettings
 from tailrace_spark.snapshot.stream_rows import RoundPosition, RoundReader
 from tailrace_spark.streams.lookup import StreamTable
@@ -88,7 +86,8 @@ class SnapshotContext(Closing):
 
     def require_readable(self, table: Table, where: str | None) -> None:
         """As the snapshot's own: raises UnreadableError where Cassandra masks some of it, ServiceError."""
-        require_readable(self._cluster(), read_settings(self._settings, table=str(table), where=where), table)
+        cluster = self._cluster()
+        cluster.check(cluster.reading(read_settings(self._settings, table=str(table), where=where), table))
 
     def ring(self, table: Table) -> Ring:
         """The ring as it is now. Raises SettingsError."""
@@ -142,7 +141,6 @@ class SnapshotContext(Closing):
         self,
         table: Table,
         where: str | None,
-        datacenter: str,
         slots: list[tuple[Split, ...]],
         position: RoundPosition,
         *,
@@ -157,10 +155,7 @@ class SnapshotContext(Closing):
         )
         per_node = self.concurrency.per_node
         return RoundReader(
-            settings,
-            json.dumps(table_to_json(table)),
-            self._cluster().release(),
-            datacenter,
+            self._cluster().reading(settings, table),
             tuple(slots),
             position,
             tasks_of(slots, per_node),

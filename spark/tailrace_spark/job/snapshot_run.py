@@ -39,7 +39,6 @@ from tailrace_spark.snapshot.ranges import Split, union
 from tailrace_spark.snapshot.read_back import ReadBack
 from tailrace_spark.snapshot.reading import UnreadableError
 from tailrace_spark.snapshot.rounds import again, next_least, plan_round
-from tailrace_spark.snapshot.session import Ring
 from tailrace_spark.snapshot.stream_rows import RoundPosition
 from tailrace_spark.streams.assign import SNAPSHOT_MARK
 
@@ -241,7 +240,7 @@ class SnapshotRun:
                 return
             snapshot = snapshot.planned([union(piece.range for piece in pieces) for pieces in slots])
             self._keep(self.value.put(snapshot))
-        self._read_and_write(snapshot, table, ring, slots)
+        self._read_and_write(snapshot, table, slots)
 
     def _begin(self, snapshot: TableSnapshot, table: Table) -> TableSnapshot:
         """Note where the log is: what is written from here on comes by it."""
@@ -255,9 +254,7 @@ class SnapshotRun:
         log.info("%s: its snapshot begins", table)
         return started
 
-    def _read_and_write(
-        self, snapshot: TableSnapshot, table: Table, ring: Ring, slots: list[tuple[Split, ...]]
-    ) -> None:
+    def _read_and_write(self, snapshot: TableSnapshot, table: Table, slots: list[tuple[Split, ...]]) -> None:
         noted = snapshot.round
         if noted is None:
             raise ValueError(f"{table}: no round is planned")
@@ -271,7 +268,7 @@ class SnapshotRun:
         entry = self._context.entry(table, topic, schemas)
         # A node that only tasks cannot reach would hold up its ranges for ever.
         stays = self._failures < _STRICT_ATTEMPTS
-        reader = self._context.reader(table, snapshot.where, ring.datacenter, slots, round_position, stays=stays)
+        reader = self._context.reader(table, snapshot.where, slots, round_position, stays=stays)
         self._reading = True
         try:
             with read_round(self._spark, reader) as read:

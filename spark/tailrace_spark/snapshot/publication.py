@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -20,11 +19,10 @@ from tailrace_schemas.avro import Encoder, SchemaEntry, SchemaIds, own_ids, sche
 from tailrace_schemas.avro.subjects import subject_of
 from tailrace_schemas.errors import FencedError, ServiceError, SettingsError
 from tailrace_schemas.table import Table
-from tailrace_schemas.table_json import table_to_json
 from tailrace_schemas.topics import Internal, TopicPlan, internal_plan, internal_topic, table_plan, table_topic
 from tailrace_spark.sinks.kafka.json_format import KafkaRecord
 from tailrace_spark.snapshot.publishing import Destination, NumberedSplit, PublishedRange, PublishTask, SnapshotRecords
-from tailrace_spark.snapshot.ranges import Estimate, Limits, Split, TokenRange, cut, deal, estimate, sampled
+from tailrace_spark.snapshot.ranges import Estimate, deal, estimate, sampled
 from tailrace_spark.snapshot.records import (
     ID_HEADER,
     MARK_HEADER,
@@ -33,7 +31,7 @@ from tailrace_spark.snapshot.records import (
     range_key,
     snapshot_key,
 )
-from tailrace_spark.snapshot.session import ClusterView, Ring, require_readable, take_samples
+from tailrace_spark.snapshot.session import survey, take_samples
 from tailrace_spark.snapshot.settings import SnapshotSettings
 
 log = logging.getLogger("tailrace_spark")
@@ -144,41 +142,10 @@ def _newest(table: Table, entries: Iterable[SchemaEntry]) -> bytes | None:
     return None if newest is None else newest.schema_id
 
 
-@dataclass(frozen=True, slots=True)
-class Survey:
-    """The table that is read, as the cluster has it now."""
-
-    table: Table
-    release: tuple[int, int]
-    ring: Ring
-
-    def splits(self, settings: SnapshotSettings) -> list[Split]:
-        """The ranges to read, with their estimates."""
-        return cut(self.ring.owned, self.ring.estimates, settings.limits, settings.within)
-
-    def split_of(self, token_range: TokenRange) -> Split:
-        """A range that was cut earlier, with the replicas that its first part has now."""
-        cuts = cut(self.ring.owned, self.ring.estimates, Limits(1 << 62), (token_range,))
-        return Split(token_range, cuts[0].replicas, sum([split.octets for split in cuts]))
-
-
-def survey(settings: SnapshotSettings) -> Survey:
-    """Look at the table and the ring. Raises SettingsError where it cannot be read as changes, ServiceError.
-
-    UnreadableError, of these, is for masked values.
-    """
-    with closing(ClusterView(settings)) as view:
-        table, release = view.table(), view.release()
-        if table.is_counter:
-            raise SettingsError(f"{table} has counters: CQL shows totals, and changes have shards")
-        require_readable(view, settings, table)
-        return Survey(table, release, view.ring())
-
-
 def estimated(settings: SnapshotSettings) -> Estimate:
     """What reading the table would be; nothing but a few samples is read. Raises as `survey`."""
     survey_now = survey(settings)
-    splits = survey_now.splits(settings)
+    splits = survey_now.splits()
     samples = take_samples(settings, survey_now.table, sampled(splits))
     return estimate(splits, len(deal(splits, settings.limits)), samples, settings.rows_per_second)
 
@@ -244,7 +211,8 @@ class Publication:
         totals, unpublished = self.totals()
         tasks = self._tasks(unpublished)
         if tasks:
-            outcomes = run(tasks, self._task(len(tasks)))
+            task = PublishTask(self._survey.reading, self._destination, self.record.id, len(tasks))
+            outcomes = run(tasks, task)
             for outcome in sorted(outcomes, key=lambda outcome: (not outcome.fenced, outcome.index)):
                 if outcome.fenced:
                     raise FencedError(outcome.error or "")
@@ -271,7 +239,7 @@ class Publication:
         return SnapshotRecords(self._destination.kafka, self._destination.prefix, only=only)
 
     def _planned(self) -> SnapshotRecord:
-        ranges = tuple([split.range for split in self._survey.splits(self._settings)])
+        ranges = tuple([split.range for split in self._survey.splits()])
         table, topic = self._survey.table, self._destination.topic
         within, now = self._settings.token_range, time.time_ns() // 1_000_000
         return SnapshotRecord(uuid4().hex, str(table), table.id, topic, within, ranges, now)
@@ -281,19 +249,6 @@ class Publication:
         numbers = {ranges[index]: index for index in unpublished}
         dealt = deal([self._survey.split_of(ranges[index]) for index in unpublished], self._settings.limits)
         return [tuple([NumberedSplit(numbers[split.range], split) for split in splits]) for splits in dealt]
-
-    def _task(self, tasks: int) -> PublishTask:
-        survey_now = self._survey
-        definition = json.dumps(table_to_json(survey_now.table))
-        return PublishTask(
-            self._settings,
-            definition,
-            survey_now.release,
-            survey_now.ring.datacenter,
-            self._destination,
-            self.record.id,
-            tasks,
-        )
 
     def _end(self, record: SnapshotRecord, *, cancelled: bool = False) -> None:
         """In one transaction: the last marks, that it has ended, and tombstones for its ranges' records."""

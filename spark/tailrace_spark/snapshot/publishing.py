@@ -6,7 +6,6 @@ and goes on behind it (docs/contracts.md 4).
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +23,6 @@ from tailrace_schemas.avro.schema import KeyChoice
 from tailrace_schemas.change import Change
 from tailrace_schemas.errors import CorruptError, FencedError, ServiceError, TailraceError
 from tailrace_schemas.forms import PLAIN_FORMS, ValueForms
-from tailrace_schemas.table_json import table_from_json
 from tailrace_schemas.tokens import partition as partition_of
 from tailrace_schemas.topics import Internal, internal_topic
 from tailrace_spark.sinks.kafka.json_format import KafkaRecord
@@ -41,8 +39,7 @@ from tailrace_spark.snapshot.records import (
     parse_key,
     range_key,
 )
-from tailrace_spark.snapshot.session import range_reader, shape_of
-from tailrace_spark.snapshot.settings import SnapshotSettings
+from tailrace_spark.snapshot.session import TableReading, range_reader
 from tailrace_spark.streams.assign import begin_task
 
 # A broker lets a reader at the end wait so long before it says so; by default half a second, for each range.
@@ -162,15 +159,9 @@ class PublishedRange:
 
 @dataclass(frozen=True, slots=True)
 class PublishTask:
-    """What each task does, one of so many `tasks`; its ranges come with it. `since` is where the topic is read on.
+    """What each task does, one of so many `tasks`; its ranges come with it."""
 
-    The table's definition is JSON; `release` is the oldest of its nodes.
-    """
-
-    settings: SnapshotSettings = field(repr=False)
-    definition: str
-    release: tuple[int, int]
-    datacenter: str
+    reading: TableReading
     destination: Destination
     snapshot_id: str
     tasks: int
@@ -193,13 +184,12 @@ class PublishTask:
     @contextmanager
     def publisher(self) -> Iterator[RangePublisher]:
         """A publisher of one task. Raises SettingsError, ServiceError."""
-        table = table_from_json(json.loads(self.definition))
-        shape = shape_of(self.settings, table, self.release)
-        encoder = Encoder(table, self.destination.prefix, self.destination.key, self.destination.forms)
-        form = ChangeRecords(encoder, self.destination, self.snapshot_id)
-        empty = ReadChanges(table, shape.selected, self.datacenter)
+        reading, destination = self.reading, self.destination
+        encoder = Encoder(reading.table, destination.prefix, destination.key, destination.forms)
+        form = ChangeRecords(encoder, destination, self.snapshot_id)
+        empty = ReadChanges(reading.table, reading.shape.selected, reading.datacenter)
         with (
-            range_reader(self.settings, table, shape, self.tasks) as reader,
+            range_reader(reading, self.tasks) as reader,
             closing(RangePublisher(form, reader, empty)) as publisher,
         ):
             yield publisher

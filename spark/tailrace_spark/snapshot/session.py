@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tailrace_schemas.definitions import tables_from_rows
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.table import Table
+from tailrace_schemas.table_json import table_from_json, table_to_json
 from tailrace_spark.snapshot.driver import (
     address_of,
     connected,
@@ -24,7 +26,17 @@ from tailrace_spark.snapshot.driver import (
     words_of,
 )
 from tailrace_spark.snapshot.pace import PageSize, RowRate
-from tailrace_spark.snapshot.ranges import SAMPLE_ROWS, Estimates, Sample, Split, TokenRange, ring_ranges, sample_of
+from tailrace_spark.snapshot.ranges import (
+    SAMPLE_ROWS,
+    Estimates,
+    Limits,
+    Sample,
+    Split,
+    TokenRange,
+    cut,
+    ring_ranges,
+    sample_of,
+)
 from tailrace_spark.snapshot.reading import Clock, Hosts, PageReader, Patience, RangeReader, asking
 from tailrace_spark.snapshot.rows import RowColumns
 from tailrace_spark.snapshot.selection import columns_of, selection, statement, token_statement
@@ -44,7 +56,39 @@ class Ring:
 
     owned: tuple[tuple[TokenRange, tuple[str, ...]], ...]
     estimates: Estimates
+
+
+@dataclass(frozen=True, slots=True)
+class TableReading:
+    """How tasks read a table. It is pickled with them, with secrets.
+
+    `definition` is JSON, as compiled classes cannot be pickled. `release` is the oldest of the nodes, such as (5, 0).
+    """
+
+    settings: SnapshotSettings = field(repr=False)
+    definition: str
+    release: tuple[int, int]
     datacenter: str
+
+    @property
+    def table(self) -> Table:
+        """The definition."""
+        return table_from_json(json.loads(self.definition))
+
+    @property
+    def shape(self) -> RowColumns:
+        """The columns that are read. Raises SettingsError."""
+        settings = self.settings
+        selected = selection(columns_of(self.table, settings.columns), self.release, times=settings.details)
+        if settings.rows == "changes":  # its columns' names are its own
+            return RowColumns(selected, details=False)
+        return RowColumns(selected, settings.details, settings.detail_prefix)
+
+    @property
+    def statement(self) -> str:
+        """The statement that reads a range. Raises SettingsError."""
+        settings = self.settings
+        return statement(self.table, self.shape.selected, settings.filter, allow_filtering=settings.allow_filtering)
 
 
 class ClusterView:
@@ -95,11 +139,16 @@ class ClusterView:
         rows += self._rows("SELECT keyspace_name, view_name AS table_name, cdc FROM system_schema.views")
         return {(row["keyspace_name"], row["table_name"]): bool(row["cdc"]) for row in rows}
 
-    def check(self, statement: str) -> None:
-        """Have the cluster look at a statement before tasks run it. Raises ServiceError where it refuses it.
+    def reading(self, settings: SnapshotSettings, table: Table) -> TableReading:
+        """How tasks read a table of the cluster as it is now."""
+        return TableReading(settings, json.dumps(table_to_json(table)), self.release(), self._datacenter)
+
+    def check(self, reading: TableReading) -> None:
+        """Have the cluster look at what tasks will read. Raises SettingsError, and ServiceError where it refuses.
 
         UnreadableError, of these, is for columns of which it gives masked values.
         """
+        statement = reading.statement
         try:
             prepared = self._session.prepare(statement)
             host = self._cluster.get_control_connection_host()
@@ -119,7 +168,7 @@ class ClusterView:
         token_map = metadata.token_map
         replicas = {token.value: token_map.get_replicas(keyspace, token) for token in token_map.ring}
         owned = [(token_range, self._ordered(replicas[token])) for token_range, token in ring_ranges(replicas)]
-        return Ring(tuple(owned), self._estimates(keyspace, name), self._datacenter)
+        return Ring(tuple(owned), self._estimates(keyspace, name))
 
     def release(self) -> tuple[int, int]:
         """The oldest release of any node, such as (5, 0)."""
@@ -170,26 +219,37 @@ class ClusterView:
             raise failed(self._settings, error) from error
 
 
-def shape_of(settings: SnapshotSettings, table: Table, release: tuple[int, int]) -> RowColumns:
-    """The columns that are read of a table, from nodes of a release. Raises SettingsError."""
-    columns = columns_of(table, settings.columns)
-    selected = selection(columns, release, times=settings.details)
-    if settings.rows == "changes":  # its columns' names are its own
-        return RowColumns(selected, details=False)
-    return RowColumns(selected, settings.details, settings.detail_prefix)
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """The table that is read, as the cluster has it now, and how tasks read it."""
+
+    table: Table
+    reading: TableReading
+    ring: Ring
+
+    def splits(self) -> list[Split]:
+        """The ranges to read, with their estimates."""
+        settings = self.reading.settings
+        return cut(self.ring.owned, self.ring.estimates, settings.limits, settings.within)
+
+    def split_of(self, token_range: TokenRange) -> Split:
+        """A range that was cut earlier, with the replicas that its first part has now."""
+        cuts = cut(self.ring.owned, self.ring.estimates, Limits(1 << 62), (token_range,))
+        return Split(token_range, cuts[0].replicas, sum([split.octets for split in cuts]))
 
 
-def query_of(settings: SnapshotSettings, table: Table, shape: RowColumns) -> str:
-    """The statement that reads a range. Raises SettingsError."""
-    return statement(table, shape.selected, settings.filter, allow_filtering=settings.allow_filtering)
+def survey(settings: SnapshotSettings) -> Survey:
+    """Look at the table and the ring. Raises SettingsError where it cannot be read as it is asked for, ServiceError.
 
-
-def require_readable(view: ClusterView, settings: SnapshotSettings, table: Table) -> None:
-    """Have the cluster look at what will be read of a table.
-
-    Raises UnreadableError where it gives masked values, ServiceError where it refuses, SettingsError.
+    UnreadableError, of these, is for masked values.
     """
-    view.check(query_of(settings, table, shape_of(settings, table, view.release())))
+    with closing(ClusterView(settings)) as view:
+        table = view.table()
+        if table.is_counter and settings.rows == "changes":
+            raise SettingsError(f"{table} has counters: CQL shows totals, and changes have shards")
+        reading = view.reading(settings, table)
+        view.check(reading)
+        return Survey(table, reading, view.ring())
 
 
 def take_samples(settings: SnapshotSettings, table: Table, splits: Iterable[Split]) -> list[Sample]:
@@ -206,19 +266,17 @@ def take_samples(settings: SnapshotSettings, table: Table, splits: Iterable[Spli
 
 
 @contextmanager
-def range_reader(
-    settings: SnapshotSettings, table: Table, shape: RowColumns, tasks: int, *, stays: bool = False
-) -> Iterator[RangeReader]:
+def range_reader(reading: TableReading, tasks: int, *, stays: bool = False) -> Iterator[RangeReader]:
     """A reader of one of so many tasks, over this process's connection: it has its share of the rows a second.
 
     `stays`: of a range it asks the first replica alone.
 
     Raises ServiceError, SettingsError.
     """
-    query = query_of(settings, table, shape)
+    settings, query = reading.settings, reading.statement
     rate = settings.rows_per_second and settings.rows_per_second / tasks
     most_rows = settings.page_rows if rate is None else min(settings.page_rows, max(1, int(rate)))
     size, patience = PageSize(most_rows, settings.page_octets), Patience(settings.attempts, settings.retry_seconds)
     with page_source(settings) as source:
         pace = RowRate(rate, _CLOCK.now())
-        yield RangeReader(source, str(table), query, size, pace, patience, _CLOCK, stays=stays)
+        yield RangeReader(source, settings.table, query, size, pace, patience, _CLOCK, stays=stays)

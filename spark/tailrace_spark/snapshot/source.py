@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -15,13 +14,11 @@ from pyspark.sql.types import StructType
 
 from tailrace_schemas.avro import Encoder, schema_records
 from tailrace_schemas.errors import SettingsError
-from tailrace_schemas.table_json import table_from_json, table_to_json
 from tailrace_schemas.topics import table_topic
-from tailrace_spark.snapshot.changes import CHANGE_SCHEMA, ReadChanges, TaskRecords, messages
-from tailrace_spark.snapshot.ranges import Split, cut, deal
-from tailrace_spark.snapshot.rows import RowColumns
-from tailrace_spark.snapshot.session import ClusterView, range_reader, require_readable, shape_of
-from tailrace_spark.snapshot.settings import SnapshotSettings, settings_of
+from tailrace_spark.snapshot.changes import CHANGE_SCHEMA, TaskRecords, messages
+from tailrace_spark.snapshot.ranges import Split, deal
+from tailrace_spark.snapshot.session import ClusterView, TableReading, range_reader, survey
+from tailrace_spark.snapshot.settings import settings_of
 from tailrace_spark.streams.assign import begin_task
 
 FORMAT: Final = "tailrace-snapshot"
@@ -44,22 +41,14 @@ class SnapshotSource(DataSource):
         """The DataFrame's columns, as the table is now. Raises SettingsError and ServiceError."""
         settings = settings_of(self.options, os.environ)
         with closing(ClusterView(settings)) as view:
-            return _schema(settings, shape_of(settings, view.table(), view.release()))
+            return _schema(view.reading(settings, view.table()))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the table as it is now. Raises SettingsError where that is not `schema`'s any more."""
-        settings = settings_of(self.options, os.environ)
-        with closing(ClusterView(settings)) as view:
-            table, release = view.table(), view.release()
-            shape = shape_of(settings, table, release)
-            require_readable(view, settings, table)
-            ring = view.ring()
-        if settings.rows == "changes":
-            ReadChanges(table, shape.selected, "")
-        if _schema(settings, shape).fieldNames() != schema.fieldNames():
-            raise SettingsError(f"{table} has other columns than the DataFrame: load it again")
-        tasks = deal(cut(ring.owned, ring.estimates, settings.limits, settings.within), settings.limits)
-        return SnapshotReader(settings, json.dumps(table_to_json(table)), release, ring.datacenter, tasks)
+        survey_now = survey(settings_of(self.options, os.environ))
+        if _schema(survey_now.reading).fieldNames() != schema.fieldNames():
+            raise SettingsError(f"{survey_now.table} has other columns than the DataFrame: load it again")
+        return SnapshotReader(survey_now.reading, deal(survey_now.splits(), survey_now.reading.settings.limits))
 
 
 def change_schemas(options: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
@@ -84,24 +73,13 @@ class RangePartition(InputPartition):
 class SnapshotReader(DataSourceReader):
     """Reads ranges in tasks. Pickled it has secrets, but not the tasks: each gets its own."""
 
-    def __init__(
-        self,
-        settings: SnapshotSettings,
-        definition: str,
-        release: tuple[int, int],
-        datacenter: str,
-        tasks: Sequence[Sequence[Split]] = (),
-        count: int = 1,
-    ) -> None:
-        self._settings = settings
-        self._definition = definition
-        self._release = release
-        self._datacenter = datacenter
+    def __init__(self, reading: TableReading, tasks: Sequence[Sequence[Split]] = (), count: int = 1) -> None:
+        self._reading = reading
         self._tasks = tasks
         self._count = len(tasks) or count
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return SnapshotReader, (self._settings, self._definition, self._release, self._datacenter, (), self._count)
+        return SnapshotReader, (self._reading, (), self._count)
 
     def partitions(self) -> Sequence[InputPartition]:
         """One for each task."""
@@ -110,19 +88,19 @@ class SnapshotReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The RecordBatches of a task's ranges. Raises ServiceError where one cannot be read."""
         begin_task()
-        table = table_from_json(json.loads(self._definition))
-        shape = shape_of(self._settings, table, self._release)
-        with range_reader(self._settings, table, shape, self._count) as reader:
+        reading = self._reading
+        shape = reading.shape
+        with range_reader(reading, self._count) as reader:
             pages = reader.pages(partition.value)
-            if self._settings.rows == "columns":
+            if reading.settings.rows == "columns":
                 for page in pages:
                     yield shape.batch(page.parsed)
                 return
-            encoder = Encoder(table, self._settings.prefix)
-            records = TaskRecords(table, shape.selected, encoder, self._datacenter)
+            encoder = Encoder(reading.table, reading.settings.prefix)
+            records = TaskRecords(reading.table, shape.selected, encoder, reading.datacenter)
             for page in pages:
                 yield messages(records.of(page))
 
 
-def _schema(settings: SnapshotSettings, shape: RowColumns) -> StructType:
-    return from_arrow_schema(shape.schema if settings.rows == "columns" else CHANGE_SCHEMA)
+def _schema(reading: TableReading) -> StructType:
+    return from_arrow_schema(reading.shape.schema if reading.settings.rows == "columns" else CHANGE_SCHEMA)

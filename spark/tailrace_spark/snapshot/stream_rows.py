@@ -6,7 +6,6 @@ they have. An offset is the round's number, then 44 bits of a hash of the row's 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,14 +17,12 @@ import pyarrow as pa
 from tailrace_schemas.avro import Encoder
 from tailrace_schemas.change import Op
 from tailrace_schemas.errors import ServiceError
-from tailrace_schemas.table_json import table_from_json
 from tailrace_schemas.tokens import partition
 from tailrace_spark.snapshot.changes import TaskRecords
 from tailrace_spark.snapshot.page_records import ROW_BITS, Records
 from tailrace_spark.snapshot.ranges import Split
 from tailrace_spark.snapshot.reading import PageStateError, UnreadableError
-from tailrace_spark.snapshot.session import range_reader, shape_of
-from tailrace_spark.snapshot.settings import SnapshotSettings
+from tailrace_spark.snapshot.session import TableReading, range_reader
 from tailrace_spark.streams.assign import begin_task
 
 HEAD: Final = (
@@ -74,16 +71,13 @@ class RoundPosition:
 
 @dataclass(frozen=True, slots=True)
 class RoundReader:
-    """Reads the slots of a round in tasks; it is pickled, with secrets. `definition` is the table's, as JSON.
+    """Reads the slots of a round in tasks; it is pickled, with secrets.
 
     `tasks` has the numbers of each one's slots. `stays`: a node that does not answer fails a slot, and no other node is
     asked instead.
     """
 
-    settings: SnapshotSettings
-    definition: str
-    release: tuple[int, int]
-    datacenter: str
+    reading: TableReading
     slots: Sequence[Sequence[Split]]
     position: RoundPosition
     tasks: Sequence[Sequence[int]]
@@ -104,11 +98,10 @@ class RoundReader:
                     yield _problem(slot, str(error), final=isinstance(error, UnreadableError))
 
     def _slot(self, slot: int) -> Iterator[pa.RecordBatch]:
-        table = table_from_json(json.loads(self.definition))
-        shape = shape_of(self.settings, table, self.release)
-        encoder = Encoder(table, self.settings.prefix)
-        records = TaskRecords(table, shape.selected, encoder, self.datacenter, counters=True)
-        with range_reader(self.settings, table, shape, len(self.tasks), stays=self.stays) as reader:
+        reading = self.reading
+        encoder = Encoder(reading.table, reading.settings.prefix)
+        records = TaskRecords(reading.table, reading.shape.selected, encoder, reading.datacenter, counters=True)
+        with range_reader(reading, len(self.tasks), stays=self.stays) as reader:
             for page in reader.pages(self.slots[slot]):
                 yield self._batch(records.of(page), encoder.schema_id, slot)
 

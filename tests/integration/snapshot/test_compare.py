@@ -68,7 +68,7 @@ class Copy:
     def changes(self, table: str = "t") -> list[Change]:
         """What a snapshot of the table would give a sink."""
         comparison = self.comparison(table)
-        splits = comparison._survey.splits(comparison._settings)
+        splits = comparison._survey.splits()
         return [row.change for row in source_rows(comparison.source, splits, 1)]
 
     def deliver(self, changes: Sequence[Change]) -> None:

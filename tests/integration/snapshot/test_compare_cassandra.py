@@ -55,7 +55,7 @@ class Copy:
         """Rows, static columns and collections at the source, and all of them in the copy."""
         write_source(self.run)
         comparison = self.comparison()
-        splits = comparison._survey.splits(comparison._settings)
+        splits = comparison._survey.splits()
         changes = [row.change for row in source_rows(comparison.source, splits, 1)]
         delivered = [Delivered(RecordId("t", 0, offset), change) for offset, change in enumerate(changes)]
         write_here(self.sink, [Piece(tuple(delivered))])

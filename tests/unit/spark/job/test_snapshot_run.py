@@ -28,7 +28,7 @@ from tailrace_spark.snapshot.session import Ring
 from tests.unit.tables import table
 
 NAMES = ("people", "orders", "lines")
-RING = Ring(((TokenRange(), ("a",)),), Estimates(), "dc1")
+RING = Ring(((TokenRange(), ("a",)),), Estimates())
 
 
 class MemoryNotes:

@@ -12,6 +12,7 @@ from tailrace_schemas.errors import FencedError, ServiceError, TailraceError
 from tailrace_spark.snapshot.publishing import Destination, NumberedSplit, PublishedRange, PublishTask
 from tailrace_spark.snapshot.ranges import Split, TokenRange
 from tailrace_spark.snapshot.reading import UnreadableError
+from tailrace_spark.snapshot.session import TableReading
 from tailrace_spark.snapshot.settings import SnapshotSettings
 
 
@@ -44,7 +45,8 @@ def test_a_range_that_cassandra_does_not_give_leaves_the_others_to_be_published(
 
     monkeypatch.setattr(PublishTask, "publisher", publisher)
     destination = Destination({}, "t", "t.shop.orders", 1, SchemaIds(b"", b""))
-    task = PublishTask(SnapshotSettings(table="shop.orders"), "{}", (5, 0), "dc1", destination, "s1", 1)
+    reading = TableReading(SnapshotSettings(table="shop.orders"), "{}", (5, 0), "dc1")
+    task = PublishTask(reading, destination, "s1", 1)
     splits = [NumberedSplit(index, Split(TokenRange(index, index + 1), ())) for index in range(4)]
     outcomes = list(task([splits]))  # type: ignore[arg-type]  # any iterator does
     assert [outcome.index for outcome in outcomes if outcome.error is None] == published

@@ -15,6 +15,7 @@ from tailrace_schemas.table_json import table_to_json
 from tailrace_schemas.tokens import partition
 from tailrace_spark.snapshot.page_records import ROW_BITS
 from tailrace_spark.snapshot.reading import UnreadableError
+from tailrace_spark.snapshot.session import TableReading
 from tailrace_spark.snapshot.settings import SnapshotSettings
 from tailrace_spark.snapshot.stream_rows import RoundPosition, RoundReader, distinct_offsets
 from tests.unit.tables import table
@@ -41,7 +42,8 @@ def test_a_slot_that_cannot_be_read_says_why_and_whether_it_ever_will_be(
     monkeypatch.setattr(tailrace_spark.snapshot.stream_rows, "range_reader", reader)
     definition = json.dumps(table_to_json(table({"id": "int"}, name="orders", keyspace="shop")))
     settings = SnapshotSettings(table="shop.orders", rows="changes")
-    rounds = RoundReader(settings, definition, (5, 0), "dc1", ((), ()), RoundPosition("t", 0, None), ((0, 1),))
+    reading = TableReading(settings, definition, (5, 0), "dc1")
+    rounds = RoundReader(reading, ((), ()), RoundPosition("t", 0, None), ((0, 1),))
     batches = list(rounds.rows([pa.record_batch({"id": [0]})]))
     rows = [row for batch in batches for row in batch.select(["slot", "problem", "final"]).to_pylist()]
     assert rows == [{"slot": slot, "problem": str(error), "final": final} for slot in (0, 1)]
