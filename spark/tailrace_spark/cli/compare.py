@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tailrace_common.backoff import Timing
 from tailrace_common.cli.console import print_rows, say
 from tailrace_common.cli.options import SettingsFile, settings_of
 from tailrace_common.settings import Settings
@@ -96,15 +97,14 @@ def compare(
     from tailrace_spark.cli.support import run_tasks
     from tailrace_spark.comparison.run import Comparison
     from tailrace_spark.job.session import SparkOnce
-    from tailrace_spark.snapshot.reading import Clock
 
     store, comparable = comparable_sink(settings, chosen, readings[0])
-    clock = Clock(time.time, time.sleep)
+    timing = Timing(clock=time.time)
     equal = True
     try:
         with SparkOnce(settings.stream.spark.reveal()) as spark:
             for reading in readings:
-                comparison = Comparison(reading, comparable, partial(run_tasks, spark()), clock, grace_seconds)
+                comparison = Comparison(reading, comparable, partial(run_tasks, spark()), timing, grace_seconds)
                 equal &= _tell(comparison, repaired=repair, remove=remove_extra)
     finally:
         store.close()

@@ -7,7 +7,6 @@ from typing import Annotated, Final, TypeVar
 
 import typer
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no types
-from pydantic import ValidationError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -16,7 +15,7 @@ from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.job.endings import reason
 from tailrace_spark.sinks.lake.store import LakeStore
 from tailrace_spark.sinks.registry import SINKS
-from tailrace_spark.snapshot.settings import SnapshotSettings, explained
+from tailrace_spark.snapshot.settings import SnapshotSettings, settings_at
 
 NO_TABLES: Final = "the sink has no tables yet"
 TableNames = Annotated[
@@ -75,19 +74,7 @@ def chosen_tables(store: LakeStore, requested: Iterable[str] | None) -> list[str
 
 def read_settings(settings: Settings, **options: object) -> SnapshotSettings:
     """How [cluster] and a command's options read a table, masks as [snapshot] says. Raises SettingsError."""
-    # Files of secrets are read already.
-    cluster = {
-        name: value
-        for name in type(settings.cluster).model_fields
-        if name not in ("name", "password_file", "tls_key_password_file")
-        and (value := getattr(settings.cluster, name)) is not None
-    }
-    try:
-        masks = {"allow_masked_values": settings.snapshot.allow_masked_values}
-        return SnapshotSettings.model_validate({**cluster, **masks, **options})
-    except ValidationError as error:
-        lines = [explained(fault) for fault in error.errors(include_input=False, include_url=False)]
-        raise SettingsError("\n".join(dict.fromkeys(lines))) from None
+    return settings_at(settings.cluster, allow_masked_values=settings.snapshot.allow_masked_values, **options)
 
 
 def run_tasks(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing
-from typing import Final
 
-from tailrace_common.sections.cassandra import CassandraSettings
 from tailrace_schemas.change import Cell, Change, Deletion, Op
 from tailrace_schemas.cql.values import codec
 from tailrace_schemas.table import Table
@@ -29,9 +27,7 @@ from tailrace_spark.sinks.protocol import (
 )
 from tailrace_spark.snapshot.ranges import TokenRange
 from tailrace_spark.snapshot.session import ClusterView, survey
-from tailrace_spark.snapshot.settings import SnapshotSettings
-
-_FILES: Final = frozenset({"password_file", "tls_key_password_file"})
+from tailrace_spark.snapshot.settings import SnapshotSettings, contact_of
 
 
 class CopiedTables:
@@ -90,12 +86,11 @@ class CopiedTables:
         yield from source_rows(survey_now.reading, splits, 1)
 
     def _reading(self, table: Table) -> SnapshotSettings:
-        target, limits = self._settings, self._limits
-        names = (name for name in CassandraSettings.model_fields if name not in _FILES)
+        target = self._settings
         keyspace = keyspace_name(target.keyspace, table.keyspace)
-        return limits.model_copy(
+        return self._limits.model_copy(
             update={
-                **{name: getattr(target, name) for name in names},
+                **contact_of(target),
                 "table": f"{keyspace}.{table.name}",
                 "datacenter": target.datacenter,
                 "consistency": target.consistency,

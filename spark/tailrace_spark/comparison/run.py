@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
+from tailrace_common.backoff import Timing
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import token
@@ -30,7 +31,6 @@ from tailrace_spark.rowstate.partition import Clustering
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.sinks.protocol import ComparableSink, StoredVisible, write_here
 from tailrace_spark.snapshot.ranges import Split, deal
-from tailrace_spark.snapshot.reading import Clock
 from tailrace_spark.snapshot.session import survey
 from tailrace_spark.snapshot.settings import SnapshotSettings
 
@@ -55,13 +55,14 @@ class Compared:
 class Comparison:
     """Compares one table. `grace` is how many seconds a change may be on its way. Its methods raise ServiceError."""
 
-    def __init__(self, settings: SnapshotSettings, sink: ComparableSink, run: Run, clock: Clock, grace: float) -> None:
-        self._settings = settings
+    def __init__(
+        self, settings: SnapshotSettings, sink: ComparableSink, run: Run, timing: Timing, grace: float
+    ) -> None:
         self._survey = survey(settings)
         self.source = self._survey.reading
         self.target = SinkTable(sink, self.table)
         self._run = run
-        self._clock = clock
+        self._timing = timing
         self._grace = grace
 
     @property
@@ -75,13 +76,13 @@ class Comparison:
         buckets_per_split = max(1, _BUCKETS // len(splits))
         buckets = buckets_of([split.range for split in splits], buckets_per_split)
         source = self._digests(splits, buckets)
-        target = self.target.digests(buckets, int(self._clock.now()))
+        target = self.target.digests(buckets, int(self._timing.clock()))
         differing = [bucket for bucket in source.keys() | target.keys() if source.get(bucket) != target.get(bucket)]
         rows = sum([count for count, _ in source.values()])
         first = self.look(buckets, differing)
         if not first:
             return Compared(self.table, rows, buckets, {}, 0)
-        self._clock.wait(self._grace)
+        self._timing.wait(self._grace)
         return self._second(rows, buckets, first)
 
     def look(self, buckets: Buckets, numbers: Collection[int]) -> dict[RowKey, Difference]:
@@ -89,7 +90,7 @@ class Comparison:
         if not numbers:
             return {}
         splits = self.splits_of(buckets, numbers)
-        target = self.target.rows(buckets, frozenset(numbers), int(self._clock.now()))
+        target = self.target.rows(buckets, frozenset(numbers), int(self._timing.clock()))
         source: dict[RowKey, ComparedRow] = {}
         for findings in self._findings_of(splits, None):
             source |= findings.rows
@@ -100,7 +101,7 @@ class Comparison:
         return [self._survey.split_of(token_range) for token_range in joined(buckets, sorted(numbers))]
 
     def _second(self, rows: int, buckets: Buckets, first: dict[RowKey, Difference]) -> Compared:
-        began = int((self._clock.now() - self._grace) * _MICROS)
+        began = int((self._timing.clock() - self._grace) * _MICROS)
         second = self.look(buckets, bucket_numbers(buckets, first))
         # What differed otherwise before is still changing.
         lasting = {key: item for key, item in second.items() if key in first and item.newest < began}
@@ -114,7 +115,7 @@ class Comparison:
         return digests
 
     def _findings_of(self, splits: Sequence[Split], buckets: Buckets | None) -> Iterable[TaskFindings]:
-        tasks = deal(splits, self._settings.limits)
+        tasks = deal(splits, self.source.settings.limits)
         for findings in self._run(tasks, ReadTask(self.source, len(tasks), buckets)):
             if findings.error is not None:
                 raise ServiceError(f"{self.table} cannot be read: {findings.error}")

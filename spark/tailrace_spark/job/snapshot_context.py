@@ -11,7 +11,6 @@ from pyspark.sql import SparkSession
 
 from tailrace_common.closing import Closing
 from tailrace_common.kafka import PartitionEnds
-from tailrace_common.sections.cassandra import CassandraSettings
 from tailrace_common.sections.stream import ReadLimits
 from tailrace_common.settings import Settings
 from tailrace_common.topics import GenerationReader, SchemaReader
@@ -23,12 +22,11 @@ from tailrace_spark.batch.delivery import by_topic
 from tailrace_spark.snapshot.ranges import Limits, Split
 from tailrace_spark.snapshot.rounds import Concurrency, tasks_of
 from tailrace_spark.snapshot.session import ClusterView, Ring
-from tailrace_spark.snapshot.settings import SnapshotSettings
+from tailrace_spark.snapshot.settings import SnapshotSettings, settings_at
 from tailrace_spark.snapshot.stream_rows import RoundPosition, RoundReader
 from tailrace_spark.streams.lookup import StreamTable
 
 _MEBIBYTE: Final = 1 << 20
-_FILES: Final = frozenset({"password_file", "tls_key_password_file"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,11 +186,10 @@ def read_settings(
     settings: Settings, *, table: str, where: str | None = None, concurrent_ranges: int = 1
 ) -> SnapshotSettings:
     """Those of the data source, to read "keyspace.table" as changes. Secrets are in it, as values."""
-    cluster, limits = settings.cluster, settings.snapshot
-    named = {name: getattr(cluster, name) for name in CassandraSettings.model_fields if name not in _FILES}
-    named |= {name: getattr(limits, name) for name in ReadLimits.model_fields}
-    return SnapshotSettings(
-        **{**named, "concurrent_ranges": concurrent_ranges},
+    limits = {name: getattr(settings.snapshot, name) for name in ReadLimits.model_fields}
+    return settings_at(
+        settings.cluster,
+        **{**limits, "concurrent_ranges": concurrent_ranges},
         table=table,
         rows="changes",
         prefix=settings.topics.prefix,

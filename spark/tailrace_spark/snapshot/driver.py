@@ -33,12 +33,12 @@ from cassandra.query import BoundStatement, PreparedStatement, dict_factory
 
 from tailrace_common.column_masks import Rows, can_mask, masked_columns, masked_words
 from tailrace_common.secrets import redact
+from tailrace_common.sections.cassandra import CassandraSettings
 from tailrace_common.unreachable import unreachable
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.worker_cache import WorkerCache
 from tailrace_spark.snapshot.pace import Fault
 from tailrace_spark.snapshot.page import PageColumns
-from tailrace_spark.snapshot.ranges import TokenRange
 from tailrace_spark.snapshot.reading import Page, PageError, PageStateError, UnreadableError
 from tailrace_spark.snapshot.settings import SnapshotSettings
 
@@ -111,13 +111,6 @@ class PageSource:
         """End the driver's threads and connections."""
         self._cluster.shutdown()
 
-    def request(
-        self, statement: str, token_range: TokenRange, rows: int, paging_state: bytes | None, host: str | None
-    ) -> PendingPage:
-        """Ask for a page: of the node with this host id, or for None, or where it is not known, of any."""
-        tokens = [token.to_bytes(8, "big", signed=True) for token in (token_range.start, token_range.end)]
-        return self.select(statement, tokens, rows, paging_state, host)
-
     def select(
         self,
         statement: str,
@@ -188,11 +181,7 @@ def page_source(settings: SnapshotSettings) -> AbstractContextManager[PageSource
 
 def _contact(settings: SnapshotSettings) -> tuple[object, ...]:
     """What makes a connection another one."""
-    names = (
-        "contact_points", "port", "username", "password", "protocol_version", "connect_timeout_seconds",
-        "request_timeout_seconds", "tls", "tls_ca_file", "tls_certificate_file", "tls_key_file", "tls_key_password",
-        "tls_verify_host", "datacenter", "consistency", "allow_masked_values",
-    )  # fmt: skip
+    names = (*CassandraSettings.model_fields, "datacenter", "consistency", "allow_masked_values")
     return tuple([getattr(settings, name) for name in names])
 
 

@@ -39,6 +39,11 @@ class TokenRange:
         """How many tokens it has."""
         return self.end - self.start
 
+    @property
+    def bounds(self) -> tuple[bytes, bytes]:
+        """What is bound to a statement that reads it (`selection`), in Cassandra's bytes."""
+        return self.start.to_bytes(8, "big", signed=True), self.end.to_bytes(8, "big", signed=True)
+
     def shared_width(self, other: TokenRange) -> int:
         """How many tokens both have."""
         return max(0, min(self.end, other.end) - max(self.start, other.start))

@@ -6,10 +6,11 @@ totals, where the log has shards. So such rows are read back by key, and the ans
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -24,8 +25,7 @@ from tailrace_spark.rowstate.cells import context_of_total
 from tailrace_spark.snapshot.changes import GRACE_MICROS
 from tailrace_spark.snapshot.driver import PageSource, page_source
 from tailrace_spark.snapshot.pace import PageSize
-from tailrace_spark.snapshot.reading import Ask, Clock, Hosts, Page, PageError, PageReader, Patience, UnreadableError
-from tailrace_spark.snapshot.reading import PendingPage as Pending
+from tailrace_spark.snapshot.reading import Ask, PageError, PageReader, PendingPage, UnreadableError, hosts_of
 from tailrace_spark.snapshot.settings import SnapshotSettings
 
 _SEEN: Final = Source("", "", Position(0, 0, 0), 0, 1, Origin.SNAPSHOT)
@@ -33,7 +33,6 @@ _AT_ONCE: Final = 8
 _ROW: Final = 1
 _MANY: Final = 200
 _OCTETS: Final = 1 << 20
-_CLOCK: Final = Clock(time.monotonic, time.sleep)
 _TABLE: Final = "SELECT id FROM system_schema.tables WHERE keyspace_name = ? AND table_name = ?"
 _COLUMNS: Final = "SELECT column_name, kind FROM system_schema.columns WHERE keyspace_name = ? AND table_name = ?"
 
@@ -183,7 +182,7 @@ class _Reading:
 
     def __init__(self, settings: SnapshotSettings, source: PageSource) -> None:
         self._source = source
-        self._patience = Patience(settings.attempts, settings.retry_seconds)
+        self._settings = settings
         self._at_once = min(_AT_ONCE, settings.requests_per_node or _AT_ONCE)
         self.unread: list[DeadLetter] = []
 
@@ -194,19 +193,24 @@ class _Reading:
         if columns is None:  # its rows went with it
             return
         statement = statement_by_key(change.table, columns, static=change.static)
-        waiting: deque[tuple[Doubt, Pending | None]] = deque()
+        waiting: deque[tuple[Doubt, Ask, PendingPage | None]] = deque()
         for doubt in doubts:
-            waiting.append((doubt, self._asked(statement, doubt.values)))
+            ask = partial(self._source.select, statement, doubt.values)
+            pending = None
+            with suppress(PageError):  # asked again where its answer is needed, which then waits
+                pending = ask(_ROW, None, None)
+            waiting.append((doubt, ask, pending))
             if len(waiting) == self._at_once:
-                yield from self._answer(statement, columns, *waiting.popleft())
+                yield from self._answer(columns, *waiting.popleft())
         while waiting:
-            yield from self._answer(statement, columns, *waiting.popleft())
+            yield from self._answer(columns, *waiting.popleft())
 
     def _answer(
-        self, statement: str, columns: Sequence[str], doubt: Doubt, pending: Pending | None
+        self, columns: Sequence[str], doubt: Doubt, ask: Ask, pending: PendingPage | None
     ) -> Iterator[Delivered]:
+        subject = f"a row of {doubt.delivered.change.table}"
         try:
-            page = next(self._pages(f"a row of {doubt.delivered.change.table}", statement, doubt.values, _ROW, pending))
+            page = self._reader(_ROW).page(subject, ask, hosts_of(), pending=pending)
         except UnreadableError as error:
             self.unread.append(_letter(doubt.delivered, error))
             return
@@ -217,38 +221,19 @@ class _Reading:
 
     def _columns(self, table: Table, *, static: bool) -> list[str] | None:
         """The names of a table's columns as they are now, but for its key; None where it was dropped."""
-        subject, name = f"the columns of {table}", [table.keyspace.encode(), table.name.encode()]
-        ids = [row_id for page in self._pages(subject, _TABLE, name) for row_id in page.columns[0]]
+        ids = [row_id for (row_id,) in self._rows(table, _TABLE)]
         if ids != [table.id.bytes]:
             return None
-        columns = [row for page in self._pages(subject, _COLUMNS, name) for row in zip(*page.columns, strict=True)]
         kind = b"static" if static else b"regular"
-        return [(column or b"").decode() for column, of in columns if of == kind]
+        return [(column or b"").decode() for column, of in self._rows(table, _COLUMNS) if of == kind]
 
-    def _asked(self, statement: str, values: Sequence[bytes | None]) -> Pending | None:
-        try:
-            return self._source.select(statement, values, _ROW)
-        except PageError:
-            return None  # asked again where its answer is needed, which then waits
+    def _rows(self, table: Table, statement: str) -> Iterator[tuple[bytes | None, ...]]:
+        ask = partial(self._source.select, statement, [table.keyspace.encode(), table.name.encode()])
+        for page in self._reader(_MANY).pages(f"the columns of {table}", ask):
+            yield from zip(*page.columns, strict=True)
 
-    def _pages(
-        self,
-        subject: str,
-        statement: str,
-        values: Sequence[bytes | None],
-        rows: int = _MANY,
-        pending: Pending | None = None,
-    ) -> Iterator[Page]:
-        reader, state = PageReader(PageSize(rows, _OCTETS), self._patience, _CLOCK), None
-        while True:
-            page = reader.page(subject, self._ask(statement, values, state), Hosts(), pending)
-            yield page
-            pending, state = None, page.next_page
-            if state is None:
-                return
-
-    def _ask(self, statement: str, values: Sequence[bytes | None], state: bytes | None) -> Ask:
-        return lambda rows, host: self._source.select(statement, values, rows, state, host)
+    def _reader(self, rows: int) -> PageReader:
+        return PageReader(PageSize(rows, _OCTETS), self._settings.attempts, self._settings.retry_seconds)
 
 
 def _letter(delivered: Delivered, error: UnreadableError) -> DeadLetter:

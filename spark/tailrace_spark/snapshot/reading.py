@@ -6,44 +6,30 @@ What is tried of a page that does not come is decided once, for whoever reads ro
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Protocol
 
-from tailrace_common.backoff import Waits
+from tailrace_common.backoff import Timing, Waits
 from tailrace_common.unreachable import with_next_try
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.snapshot.pace import Fault, PageSize, RowRate
 from tailrace_spark.snapshot.page import PageColumns
-from tailrace_spark.snapshot.ranges import Split, TokenRange
+from tailrace_spark.snapshot.ranges import Split
 
 log = logging.getLogger("tailrace_spark")
 
 _UNREACHABLE_ATTEMPTS: Final = 3
+_LONGEST_SECONDS: Final = 30.0
+_TIMING: Final = Timing()
 _TOMBSTONES: Final = (
     "its tombstones are more than tombstone_failure_threshold of cassandra.yaml: raise that, or compact the table once "
     "its gc_grace_seconds are over"
 )
 _DAMAGED: Final = "the nodes' logs have the cause: scrub or repair the table there"
-
-
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """How often a page is asked for in vain, and the seconds between: doubled each time, up to the longest."""
-
-    attempts: int = 8
-    first_seconds: float = 0.25
-    longest_seconds: float = 30.0
-
-    def wait(self, failures: int, fault: Fault) -> float | None:
-        """Seconds until the next attempt after so many failures in a row; None: there is none.
-
-        An overloaded node is left alone for four times as long.
-        """
-        if failures >= self.attempts:
-            return None
-        first = self.first_seconds * (4 if fault is Fault.OVERLOADED else 1)
-        return Waits(first, self.longest_seconds).after(failures)
 
 
 class PageError(Exception):
@@ -96,61 +82,55 @@ class PendingPage(Protocol):
 class PageSource(Protocol):
     """What pages are asked of."""
 
-    def request(
-        self, statement: str, token_range: TokenRange, rows: int, paging_state: bytes | None, host: str | None
+    def select(
+        self, statement: str, values: Sequence[bytes | None], rows: int, paging_state: bytes | None, host: str | None
     ) -> PendingPage:
-        """Ask for a page of a range; `host` is a node's id, None for any node. Raises as `PendingPage.get`."""
+        """Ask for a page of a SELECT; `host` is a node's id, None for any node. Raises as `PendingPage.get`."""
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Clock:
-    """The time in seconds, and how to wait."""
-
-    now: Callable[[], float]
-    wait: Callable[[float], None]
+Ask = Callable[[int, bytes | None, str | None], PendingPage]
+"""Asks for a page of so many rows behind a paging state, as `PageSource.select` of a statement and its values does."""
 
 
-class Hosts:
-    """Whom to ask: a replica; while it cannot be reached the next one; in the end any node."""
-
-    def __init__(self, replicas: tuple[str, ...] = ()) -> None:
-        self._choices: tuple[str | None, ...] = (*replicas, None)
-        self._index = 0
-
-    @property
-    def current(self) -> str | None:
-        """The id of the node's host; None: of any."""
-        return self._choices[self._index]
-
-    def next(self) -> None:
-        """Ask the next one from now on."""
-        self._index = (self._index + 1) % len(self._choices)
-
-
-Ask = Callable[[int, str | None], PendingPage]
-"""Asks for a page of so many rows, of the node with this host id, None: of any. Raises as `PendingPage.get`."""
-
-
-def asking(source: PageSource, statement: str, token_range: TokenRange, state: bytes | None = None) -> Ask:
-    """What asks for a range's page behind `state`."""
-    return lambda rows, host: source.request(statement, token_range, rows, state, host)
+def hosts_of(replicas: Iterable[str] = ()) -> deque[str | None]:
+    """Whom to ask, the first: a replica; while it cannot be reached the next one; in the end any node, None."""
+    return deque([*replicas, None])
 
 
 class PageReader:
-    """Gets pages: with fewer rows where that may help, of other nodes, and after pauses.
+    """Gets pages: with fewer rows where that may help, of other nodes, and after pauses, which double.
 
-    A page is not given up before it was asked for row by row.
+    A page is not given up before it was asked for row by row, and then `attempts` times. The first pause has
+    `retry_seconds`. `rate` limits the rows a second. `stays`: the first replica alone is asked, and given up soon:
+    whoever plans knows better.
     """
 
-    def __init__(self, size: PageSize, patience: Patience, clock: Clock, *, stays: bool = False) -> None:
-        """`stays`: the first replica alone is asked, and given up soon: whoever plans knows better."""
+    def __init__(
+        self,
+        size: PageSize,
+        attempts: int,
+        retry_seconds: float,
+        timing: Timing = _TIMING,
+        *,
+        rate: float | None = None,
+        stays: bool = False,
+    ) -> None:
         self._size = size
-        self._patience = patience
-        self._clock = clock
+        self._attempts = attempts
+        self._retry_seconds = retry_seconds
+        self._timing = timing
+        self._rate = RowRate(rate, timing.clock())
         self._stays = stays
 
-    def page(self, subject: str, ask: Ask, hosts: Hosts, pending: PendingPage | None = None) -> Page:
+    def page(
+        self,
+        subject: str,
+        ask: Ask,
+        hosts: deque[str | None],
+        state: bytes | None = None,
+        pending: PendingPage | None = None,
+    ) -> Page:
         """A page; `pending` is one that was asked for already. `subject` says what it is of, for people.
 
         Raises UnreadableError where replicas fail at it, a ServiceError for other faults, both after all attempts.
@@ -158,24 +138,55 @@ class PageReader:
         failures = 0
         while True:
             try:
-                return (pending or ask(self._size.rows, hosts.current)).get()
+                page = (pending or ask(self._size.rows, state, hosts[0])).get()
             except PageError as error:
                 pending, smaller = None, error.fault in _FEWER_ROWS and self._size.halve()
                 failures += not smaller
-                seconds = self._patience.first_seconds if smaller else self._pause(failures, error.fault)
+                seconds = self._retry_seconds if smaller else self._pause(failures, error.fault)
                 if seconds is None:
                     raise _given_up(subject, failures, error) from error
                 if not smaller and error.fault in _ELSEWHERE and not self._stays:
-                    hosts.next()
+                    hosts.rotate(-1)
                 level = logging.INFO if smaller else logging.WARNING
                 words = f"could not read {subject}, {self._size.rows} rows a page next: {error}"
                 log.log(level, "%s", with_next_try(words, seconds))
-                self._clock.wait(seconds)
+                self._timing.wait(seconds)
+            else:
+                self._size.took(page.rows, page.octets)
+                return page
+
+    def pages(self, subject: str, ask: Ask, replicas: Iterable[str] = (), state: bytes | None = None) -> Iterator[Page]:
+        """The pages that have rows, from `next_page` of an earlier page on, or all. Raises as `page`.
+
+        PageStateError is raised where no node takes that page's place any more.
+        """
+        hosts = hosts_of(replicas)
+        pending: PendingPage | None = None
+        while True:
+            page = self.page(subject, ask, hosts, state, pending)
+            pending, state = None, page.next_page
+            seconds = self._rate.wait(page.rows, self._timing.clock())
+            if state is not None and not seconds:
+                # The node reads the next page while this one is made into Arrow: still one request at a time.
+                with suppress(PageError):  # asked again where it is needed, which then waits and reports
+                    pending = ask(self._size.rows, state, hosts[0])
+            if page.rows:
+                yield page
+            if seconds:
+                self._timing.wait(seconds)
+            if state is None:
+                return
 
     def _pause(self, failures: int, fault: Fault) -> float | None:
-        if self._stays and fault is Fault.UNREACHABLE and failures >= _UNREACHABLE_ATTEMPTS:
+        """Seconds until the next attempt after so many failures in a row; None: there is none.
+
+        An overloaded node is left alone for four times as long.
+        """
+        soon = self._stays and fault is Fault.UNREACHABLE
+        if failures >= (min(self._attempts, _UNREACHABLE_ATTEMPTS) if soon else self._attempts):
             return None
-        return self._patience.wait(failures, fault)
+        first = self._retry_seconds * (4 if fault is Fault.OVERLOADED else 1)
+        return Waits(first, _LONGEST_SECONDS).after(failures)
 
 
 _FEWER_ROWS: Final = (Fault.TIMEOUT, Fault.FAILED)
@@ -191,29 +202,14 @@ def _given_up(subject: str, failures: int, error: PageError) -> ServiceError:
     return UnreadableError(f"{subject} cannot be read, not even a row at a time: {error}; {advice}")
 
 
+@dataclass(frozen=True, slots=True)
 class RangeReader:
     """Reads ranges of a table, "keyspace.name", one after the other; of one task."""
 
-    def __init__(
-        self,
-        source: PageSource,
-        table: str,
-        statement: str,
-        size: PageSize,
-        rate: RowRate,
-        patience: Patience,
-        clock: Clock,
-        *,
-        stays: bool = False,
-    ) -> None:
-        """`stays` as PageReader has it, of each range."""
-        self._source = source
-        self._table = table
-        self._statement = statement
-        self._size = size
-        self._rate = rate
-        self._pages = PageReader(size, patience, clock, stays=stays)
-        self._clock = clock
+    source: PageSource
+    table: str
+    statement: str
+    reader: PageReader
 
     def pages(self, splits: Iterable[Split]) -> Iterator[Page]:
         """The pages of the splits that have rows. Raises ServiceError where one does not come after all attempts."""
@@ -225,26 +221,6 @@ class RangeReader:
 
         Raises ServiceError, and PageStateError where no node takes that page's place any more.
         """
-        hosts = Hosts(split.replicas)
-        pending: PendingPage | None = None
-        subject = f"tokens ({split.range.start}, {split.range.end}] of {self._table}"
-        while True:
-            page = self._pages.page(subject, asking(self._source, self._statement, split.range, state), hosts, pending)
-            pending, state = None, page.next_page
-            self._size.took(page.rows, page.octets)
-            seconds = self._rate.wait(page.rows, self._clock.now())
-            if state is not None and not seconds:
-                # The node reads the next page while this one is made into Arrow: still one request at a time.
-                pending = self._ahead(split.range, state, hosts)
-            if page.rows:
-                yield page
-            if seconds:
-                self._clock.wait(seconds)
-            if state is None:
-                return
-
-    def _ahead(self, token_range: TokenRange, state: bytes, hosts: Hosts) -> PendingPage | None:
-        try:
-            return self._source.request(self._statement, token_range, self._size.rows, state, hosts.current)
-        except PageError:
-            return None  # asked again where it is needed, which then waits and reports
+        subject = f"tokens ({split.range.start}, {split.range.end}] of {self.table}"
+        ask = partial(self.source.select, self.statement, split.range.bounds)
+        return self.reader.pages(subject, ask, split.replicas, state)

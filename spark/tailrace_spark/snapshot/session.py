@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from tailrace_schemas.definitions import tables_from_rows
@@ -25,7 +25,7 @@ from tailrace_spark.snapshot.driver import (
     service_error,
     words_of,
 )
-from tailrace_spark.snapshot.pace import PageSize, RowRate
+from tailrace_spark.snapshot.pace import PageSize
 from tailrace_spark.snapshot.ranges import (
     SAMPLE_ROWS,
     Estimates,
@@ -37,14 +37,13 @@ from tailrace_spark.snapshot.ranges import (
     ring_ranges,
     sample_of,
 )
-from tailrace_spark.snapshot.reading import Clock, Hosts, PageReader, Patience, RangeReader, asking
+from tailrace_spark.snapshot.reading import PageReader, RangeReader, hosts_of
 from tailrace_spark.snapshot.rows import RowColumns
 from tailrace_spark.snapshot.selection import columns_of, selection, statement, token_statement
 from tailrace_spark.snapshot.settings import SnapshotSettings
 
 log = logging.getLogger("tailrace_spark")
 _MURMUR3: Final = "Murmur3Partitioner"
-_CLOCK: Final = Clock(time.monotonic, time.sleep)
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,12 +253,13 @@ def survey(settings: SnapshotSettings) -> Survey:
 
 def take_samples(settings: SnapshotSettings, table: Table, splits: Iterable[Split]) -> list[Sample]:
     """How many rows the begins of splits have. Raises ServiceError."""
-    query, patience = token_statement(table), Patience(settings.attempts, settings.retry_seconds)
-    reader = PageReader(PageSize(SAMPLE_ROWS, settings.page_octets), patience, _CLOCK)
+    query, size = token_statement(table), PageSize(SAMPLE_ROWS, settings.page_octets)
+    reader = PageReader(size, settings.attempts, settings.retry_seconds)
     samples: list[Sample] = []
     with page_source(settings) as source:
         for split in splits:
-            page = reader.page(f"a sample of {table}", asking(source, query, split.range), Hosts(split.replicas))
+            ask = partial(source.select, query, split.range.bounds)
+            page = reader.page(f"a sample of {table}", ask, hosts_of(split.replicas))
             tokens = [int.from_bytes(token or b"", "big", signed=True) for token in page.columns[0]]
             samples.append(sample_of(split.range, tokens, is_whole=page.next_page is None))
     return samples
@@ -276,7 +276,7 @@ def range_reader(reading: TableReading, tasks: int, *, stays: bool = False) -> I
     settings, query = reading.settings, reading.statement
     rate = settings.rows_per_second and settings.rows_per_second / tasks
     most_rows = settings.page_rows if rate is None else min(settings.page_rows, max(1, int(rate)))
-    size, patience = PageSize(most_rows, settings.page_octets), Patience(settings.attempts, settings.retry_seconds)
+    size = PageSize(most_rows, settings.page_octets)
     with page_source(settings) as source:
-        pace = RowRate(rate, _CLOCK.now())
-        yield RangeReader(source, settings.table, query, size, pace, patience, _CLOCK, stays=stays)
+        reader = PageReader(size, settings.attempts, settings.retry_seconds, rate=rate, stays=stays)
+        yield RangeReader(source, settings.table, query, reader)

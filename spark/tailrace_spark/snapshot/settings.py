@@ -17,6 +17,7 @@ from tailrace_common.sections.stream import ReadLimits
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.snapshot.ranges import Limits, TokenRange, parse_range
 
+_FILES: Final = frozenset({"password_file", "tls_key_password_file"})
 _SECRETS: Final = ("password", "tls_key_password")
 _LISTS: Final = ("contact_points", "columns")
 _MEBIBYTE: Final = 1 << 20
@@ -101,14 +102,28 @@ def settings_of(options: Mapping[str, str], environ: Mapping[str, str]) -> Snaps
     for name in _LISTS:
         if name in named:
             named[name] = tuple([item.strip() for item in str(named[name]).split(",") if item.strip()])
+    return _checked(named)
+
+
+def contact_of(cluster: CassandraSettings) -> dict[str, object]:
+    """How a cluster is reached, as options by name; files of secrets are read already."""
+    return {name: getattr(cluster, name) for name in CassandraSettings.model_fields if name not in _FILES}
+
+
+def settings_at(cluster: CassandraSettings, **options: object) -> SnapshotSettings:
+    """How a table of a cluster is read, with other options of a data source. Raises as `settings_of`."""
+    return _checked({**contact_of(cluster), **options})
+
+
+def _checked(named: Mapping[str, Any]) -> SnapshotSettings:
     try:
         return SnapshotSettings(**named)
     except ValidationError as error:
-        lines = [explained(fault) for fault in error.errors(include_input=False, include_url=False)]
+        lines = [_explained(fault) for fault in error.errors(include_input=False, include_url=False)]
         raise SettingsError("\n".join(dict.fromkeys(lines))) from None
 
 
-def explained(fault: Any) -> str:
+def _explained(fault: Any) -> str:
     """A fault that pydantic found in options, in a line without any secret."""
     name = ".".join(map(str, fault["loc"]))
     if fault["type"] == "extra_forbidden":
@@ -117,6 +132,3 @@ def explained(fault: Any) -> str:
         return f"unknown option {name}; " + (f"did you mean {near[0]}?" if near else f"options are {names}")
     message = redact(str(fault["msg"]).removeprefix("Value error, "))
     return f"option {name}: {message}" if name else message
-
-
-__all__ = ["SnapshotSettings", "explained", "settings_of"]

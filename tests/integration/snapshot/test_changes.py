@@ -55,7 +55,7 @@ def read(settings: SnapshotSettings, table: Table) -> list[Change]:
         entry = SchemaEntry(schema_id=encoder.schema_id, topic="t.x", table=table, avro=encoder.schema_text)
         changes, state, more = [], None, True
         while more:
-            page = source.request(statement(table, selected), TokenRange(), PAGE_ROWS, state, None).get()
+            page = source.select(statement(table, selected), TokenRange().bounds, PAGE_ROWS, state, None).get()
             changes += [
                 decode(encoder.value(change), {encoder.schema_id: entry})
                 for change in reader.changes(page.columns, page.requested_at)

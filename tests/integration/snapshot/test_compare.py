@@ -19,6 +19,7 @@ from cassandra.cluster import Session
 
 from tailrace.cluster import LiveCluster
 from tailrace.local import LocalCassandra
+from tailrace_common.backoff import Timing
 from tailrace_common.settings import Settings
 from tailrace_schemas.change import Change
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
@@ -28,7 +29,6 @@ from tailrace_spark.comparison.run import Comparison, repair
 from tailrace_spark.comparison.source import source_rows
 from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.sinks.sql.sink import SqlSink
-from tailrace_spark.snapshot.reading import Clock
 from tests.corpus.kinds import Kinds
 from tests.integration.agents import contact_of_node, cql, create_keyspace
 from tests.integration.processes import PROGRAM
@@ -63,7 +63,7 @@ class Copy:
         asked = {"consistency": "ONE", "concurrent_ranges": 2, "ranges": 4, "page_rows": 50, **options}
         reading = read_settings(settings, table=f"{self.keyspace}.{table}", rows="changes", **asked)
         wait = waiting or self.waits.append
-        return Comparison(reading, self.sink, run_here, Clock(time.time, wait), grace)
+        return Comparison(reading, self.sink, run_here, Timing(time.time, wait), grace)
 
     def changes(self, table: str = "t") -> list[Change]:
         """What a snapshot of the table would give a sink."""

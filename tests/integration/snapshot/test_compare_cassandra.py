@@ -12,6 +12,7 @@ import pytest
 from cassandra.cluster import Session
 
 from tailrace.local import LocalCassandra
+from tailrace_common.backoff import Timing
 from tailrace_common.settings import Settings
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.cli.compare import comparable_sink
@@ -21,7 +22,6 @@ from tailrace_spark.comparison.run import Comparison, repair
 from tailrace_spark.comparison.source import source_rows
 from tailrace_spark.sinks.protocol import ReachableSink, write_here
 from tailrace_spark.sinks.registry import open_sink
-from tailrace_spark.snapshot.reading import Clock
 from tests.integration.agents import cql, create_keyspace
 from tests.integration.snapshot.comparing import TABLE, run_here, told, write_source, write_unseen
 
@@ -49,7 +49,7 @@ class Copy:
         reading = read_settings(settings, table=f"{self.keyspace}.t", rows="changes", **asked)
         store, target = comparable_sink(settings, "copy", reading)
         self.stack.callback(store.close)
-        return Comparison(reading, target, run_here, Clock(time.time, lambda _: None), 0.0)
+        return Comparison(reading, target, run_here, Timing(time.time, lambda _: None), 0.0)
 
     def fill(self) -> None:
         """Rows, static columns and collections at the source, and all of them in the copy."""

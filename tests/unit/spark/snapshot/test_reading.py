@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import pytest
 
+from tailrace_common.backoff import Timing
 from tailrace_schemas.errors import ServiceError
-from tailrace_spark.snapshot.pace import Fault, PageSize, RowRate
+from tailrace_spark.snapshot.pace import Fault, PageSize
 from tailrace_spark.snapshot.ranges import Split, TokenRange
-from tailrace_spark.snapshot.reading import Clock, Page, PageError, Patience, RangeReader, UnreadableError
+from tailrace_spark.snapshot.reading import Page, PageError, PageReader, RangeReader, UnreadableError
 from tests.unit.spark.snapshot.pages import columns_page
 
 PIECES = [Split(TokenRange(0, 100), ("a", "b")), Split(TokenRange(100, 200), ("b",))]
@@ -27,8 +28,8 @@ class Time:
         self.waits.append(seconds)
         self.seconds += seconds
 
-    def clock(self) -> Clock:
-        return Clock(lambda: self.seconds, self.wait)
+    def timing(self) -> Timing:
+        return Timing(lambda: self.seconds, self.wait)
 
 
 @dataclass
@@ -71,14 +72,15 @@ class Cluster:
     pending: int = 0
     most_pending: int = 0
 
-    def request(
-        self, statement: str, token_range: TokenRange, rows: int, paging_state: bytes | None, host: str | None
+    def select(
+        self, statement: str, values: Sequence[bytes | None], rows: int, paging_state: bytes | None, host: str | None
     ) -> Request:
         assert statement == "SELECT"
         self.pending += 1
         self.most_pending = max(self.pending, self.most_pending)
-        begin = token_range.start if paging_state is None else int(paging_state)
-        self.requests.append(Request(self, begin, token_range.end, rows, host))
+        start, end = (int.from_bytes(value or b"", "big", signed=True) for value in values)
+        begin = start if paging_state is None else int(paging_state)
+        self.requests.append(Request(self, begin, end, rows, host))
         return self.requests[-1]
 
     def fail(self, request: Request) -> None:
@@ -101,8 +103,8 @@ def reader(
     *,
     stays: bool = False,
 ) -> RangeReader:
-    size, pace, patience = PageSize(rows, octets), RowRate(rate, time.seconds), Patience(4, 1.0, 5.0)
-    return RangeReader(cluster, "shop.orders", "SELECT", size, pace, patience, time.clock(), stays=stays)
+    pages = PageReader(PageSize(rows, octets), 4, 1.0, time.timing(), rate=rate, stays=stays)
+    return RangeReader(cluster, "shop.orders", "SELECT", pages)
 
 
 def numbers(pages: Iterable[Page]) -> list[int]:
@@ -172,7 +174,7 @@ def test_what_one_replica_fails_at_is_asked_of_the_next_one() -> None:
 def test_an_overloaded_node_is_left_alone_for_longer() -> None:
     cluster, time = Cluster([Fault.OVERLOADED, Fault.OVERLOADED]), Time()
     assert numbers(reader(cluster, time).pages(PIECES)) == list(range(200))
-    assert time.waits == [4.0, 5.0]
+    assert time.waits == [4.0, 8.0]
     assert {request.rows for request in cluster.requests} == {10}
 
 
