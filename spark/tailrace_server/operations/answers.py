@@ -12,7 +12,7 @@ from tailrace_schemas.topics import KafkaPartition
 from tailrace_server.model.delivery import Delivery, PartitionProgress, total_behind
 from tailrace_server.model.subscription import NEVER, State, Subscription
 from tailrace_spark.snapshot.progress import Snapshots, TableSnapshot, snapshots_from_json, status_row
-from tailrace_spark.snapshot.ranges import Intervals
+from tailrace_spark.snapshot.ranges import pairs_of
 
 Answer = dict[str, Any]
 Positions = Mapping[KafkaPartition, PartitionProgress]
@@ -139,11 +139,7 @@ def _table(snapshot: TableSnapshot) -> Answer:
     """One table's snapshot; `done` and `reading` are token ranges, [start, end] of (start, end]."""
     reading = () if snapshot.round is None else snapshot.round.tokens
     row = {name: value for name, value in status_row(snapshot).items() if name not in ("origin", "where")}
-    return {**row, "done": _pairs(snapshot.done), "reading": _pairs(reading)}
-
-
-def _pairs(ranges: Intervals) -> list[list[int]]:
-    return [[token_range.start, token_range.end] for token_range in ranges]
+    return {**row, "done": pairs_of(snapshot.done), "reading": pairs_of(reading)}
 
 
 def time_of(milliseconds: int) -> str:

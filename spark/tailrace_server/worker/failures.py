@@ -143,7 +143,7 @@ class UnpublishedWatch(threading.Thread):
 def asked_of_cassandra(settings: Settings, pattern: str) -> Unpublished:
     """Why nothing of these tables is published, as Cassandra at [cluster] has them; it raises nothing."""
     try:
-        with closing(ClusterView(read_settings(settings, table="system.local"))) as cluster:
+        with closing(ClusterView(read_settings(settings))) as cluster:
             tables = {".".join(name): cdc for name, cdc in cluster.cdc_by_name().items()}
     except TailraceError as error:
         return Unpublished(

@@ -30,7 +30,7 @@ def read_back_of(settings: Settings, sink: Sink, tables: frozenset[str]) -> Read
     if not tables or not _merges(sink):
         return None
     counters = sink.capabilities.sweeping is not None
-    return ReadBack(read_settings(settings, table="system.local"), tables, counters)
+    return ReadBack(read_settings(settings), tables, counters)
 
 
 def _merges(sink: Sink) -> bool:

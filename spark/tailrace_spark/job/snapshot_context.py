@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Final
 
 from pyspark.sql import SparkSession
 
@@ -19,14 +18,12 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import Internal, internal_topic, table_topic
 from tailrace_spark.batch.delivery import by_topic
-from tailrace_spark.snapshot.ranges import Limits, Split
-from tailrace_spark.snapshot.rounds import Concurrency, tasks_of
-from tailrace_spark.snapshot.session import ClusterView, Ring
+from tailrace_spark.snapshot.ranges import Split
+from tailrace_spark.snapshot.rounds import tasks_of
+from tailrace_spark.snapshot.session import ClusterView, Ring, TableReading
 from tailrace_spark.snapshot.settings import SnapshotSettings, settings_at
 from tailrace_spark.snapshot.stream_rows import RoundPosition, RoundReader
 from tailrace_spark.streams.lookup import StreamTable
-
-_MEBIBYTE: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +48,10 @@ class SnapshotContext(Closing):
         self._ends = PartitionEnds(kafka)
         self._view: ClusterView | None = None
         self._generations: tuple[tuple[object, ...], Generations] | None = None
-        limits = settings.snapshot
-        cores = spark.sparkContext.defaultParallelism
-        self.concurrency = Concurrency(limits.concurrent_ranges or max(1, cores // 2), limits.requests_per_node)
-
-    def limits(self, least: int) -> Limits:
-        """How ranges are cut."""
-        return Limits(self._settings.snapshot.range_mebibytes * _MEBIBYTE, least)
-
-    @property
-    def first_least(self) -> int:
-        """The least number of ranges of the ring, to begin with."""
-        return self._settings.snapshot.ranges
+        at_once = settings.snapshot.concurrent_ranges or max(1, spark.sparkContext.defaultParallelism // 2)
+        self._reading = read_settings(settings, concurrent_ranges=at_once)
+        self.limits = self._reading.limits
+        """How ranges are cut and read at once, to begin with."""
 
     def tables(self) -> list[Table]:
         """The tables with cdc = true whose topics the stream reads. Raises ServiceError, SettingsError."""
@@ -84,8 +73,7 @@ class SnapshotContext(Closing):
 
     def require_readable(self, table: Table, where: str | None) -> None:
         """As the snapshot's own: raises UnreadableError where Cassandra masks some of it, ServiceError."""
-        cluster = self._cluster()
-        cluster.check(cluster.reading(read_settings(self._settings, table=str(table), where=where), table))
+        self._cluster().check(self._reading_of(table, where))
 
     def ring(self, table: Table) -> Ring:
         """The ring as it is now. Raises SettingsError."""
@@ -148,12 +136,9 @@ class SnapshotContext(Closing):
 
         A task whose node does not answer fails then: by the next attempt nobody counts on that node.
         """
-        settings = read_settings(
-            self._settings, table=str(table), where=where, concurrent_ranges=self.concurrency.tasks
-        )
-        per_node = self.concurrency.per_node
+        per_node = self.limits.at_once_per_node
         return RoundReader(
-            self._cluster().reading(settings, table),
+            self._reading_of(table, where),
             tuple(slots),
             position,
             tasks_of(slots, per_node),
@@ -174,26 +159,21 @@ class SnapshotContext(Closing):
 
     def _cluster(self) -> ClusterView:
         if self._view is None:
-            self._view = ClusterView(read_settings(self._settings, table="system.local"))
+            self._view = ClusterView(self._reading)
         return self._view
+
+    def _reading_of(self, table: Table, where: str | None) -> TableReading:
+        # Cassandra asks for ALLOW FILTERING wherever a condition stands beside a range of tokens.
+        options = {"table": str(table), "filter": where, "allow_filtering": where is not None}
+        return self._cluster().reading(self._reading.model_copy(update=options), table)
 
 
 def _announced(entry: SchemaEntry) -> int:
     return entry.announced
 
 
-def read_settings(
-    settings: Settings, *, table: str, where: str | None = None, concurrent_ranges: int = 1
-) -> SnapshotSettings:
+def read_settings(settings: Settings, table: str = "system.local", *, concurrent_ranges: int = 1) -> SnapshotSettings:
     """Those of the data source, to read "keyspace.table" as changes. Secrets are in it, as values."""
     limits = {name: getattr(settings.snapshot, name) for name in ReadLimits.model_fields}
-    return settings_at(
-        settings.cluster,
-        **{**limits, "concurrent_ranges": concurrent_ranges},
-        table=table,
-        rows="changes",
-        prefix=settings.topics.prefix,
-        filter=where,
-        # Cassandra asks for it wherever a condition stands beside a range of tokens.
-        allow_filtering=where is not None,
-    )
+    options = {**limits, "table": table, "rows": "changes", "concurrent_ranges": concurrent_ranges}
+    return settings_at(settings.cluster, prefix=settings.topics.prefix, **options)

@@ -233,8 +233,8 @@ class SnapshotRun:
         if snapshot.round is not None:
             slots = again(ring.owned, snapshot.round.slots)
         else:
-            limits = self._context.limits(snapshot.least)
-            slots = plan_round(ring.owned, ring.estimates, limits, snapshot.remaining, self._context.concurrency)
+            limits = replace(self._context.limits, least_splits=snapshot.least)
+            slots = plan_round(ring.owned, ring.estimates, limits, snapshot.remaining)
             if not slots:
                 self._end(snapshot, State.DONE, "")
                 return
@@ -247,7 +247,7 @@ class SnapshotRun:
         topic = self._context.topic_of(table, self._context.schemas())
         generation = self._context.generations().newest
         started = snapshot.begun(table.id.hex, self._clock(), self._context.log_ends([topic]), generation)
-        started = replace(started, least=self._context.first_least)
+        started = replace(started, least=self._context.limits.least_splits)
         self._keep(self.value.put(started))
         if not table.cdc:
             log.warning("%s has cdc = false: the sink gets its snapshot, and no later writes", table)
@@ -286,7 +286,7 @@ class SnapshotRun:
             self._reading = False
 
     def _written(self, snapshot: TableSnapshot, read: ReadRound, seconds: float, summary: Summary) -> None:
-        least = next_least(snapshot.least, self._context.limits(1).split_octets, read.largest)
+        least = next_least(snapshot.least, self._context.limits.split_octets, read.largest)
         self._failures = 0
         done = snapshot.written(read.rows, read.octets, seconds, least)
         self._keep(self.value.put(done))

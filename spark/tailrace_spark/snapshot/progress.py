@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, Final, Self
 
 from tailrace_schemas.errors import CorruptError
 from tailrace_schemas.formats import require_format
-from tailrace_spark.snapshot.ranges import WHOLE, Intervals, TokenRange, union, width, without
+from tailrace_spark.snapshot.ranges import WHOLE, Intervals, TokenRange, from_pairs, union, width, without
 
 VERSION: Final = 1
 FIRST_LEAST: Final = 32
@@ -167,17 +167,7 @@ class Request:
 
     def to_json(self) -> str:
         """As `request_from_json` reads it."""
-        return json.dumps(
-            {
-                "version": VERSION,
-                "id": self.id,
-                "action": self.action,
-                "table": self.table,
-                "asked": self.asked,
-                "within": _pairs(self.within),
-                "where": self.where,
-            }
-        )
+        return _to_json(self)
 
 
 ACTIONS: Final = ("start", "pause", "resume", "cancel")
@@ -189,14 +179,7 @@ def request_from_json(text: str) -> Request:
         members = _members(text)
         if members["action"] not in ACTIONS:
             raise ValueError(f"no action {members['action']!r}")
-        return Request(
-            id=str(members["id"]),
-            action=members["action"],
-            table=str(members["table"]),
-            asked=float(members["asked"]),
-            within=_intervals(members["within"]),
-            where=members["where"],
-        )
+        return Request(**{**members, "within": from_pairs(members["within"])})
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptError(f"a request for a snapshot cannot be read: {error}") from error
 
@@ -285,31 +268,16 @@ class Snapshots:
 
     def to_json(self) -> str:
         """As `snapshots_from_json` reads it."""
-        return json.dumps(
-            {
-                "version": VERSION,
-                "sequence": self.sequence,
-                "copies": self.copies,
-                "initial": self.initial,
-                "applied": list(self.applied),
-                "read_before": list(self.read_before),
-                "tables": [_table_json(snapshot) for snapshot in self.tables],
-            }
-        )
+        return _to_json(self)
 
 
 def snapshots_from_json(text: str) -> Snapshots:
     """The value of a text. Raises CorruptError for what this version did not write."""
     try:
         members = _members(text)
-        return Snapshots(
-            sequence=int(members["sequence"]),
-            initial=bool(members["initial"]),
-            applied=tuple(members["applied"]),
-            copies=bool(members["copies"]),
-            read_before=tuple(members["read_before"]),
-            tables=tuple([_table_from_json(table) for table in members["tables"]]),
-        )
+        tables = tuple([_table_from_json(table) for table in members["tables"]])
+        applied, read_before = tuple(members["applied"]), tuple(members["read_before"])
+        return Snapshots(**{**members, "tables": tables, "applied": applied, "read_before": read_before})
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptError(f"the note of a stream's snapshots cannot be read: {error}") from error
 
@@ -343,46 +311,31 @@ def _asked_for(snapshot: TableSnapshot, action: str, now: float) -> TableSnapsho
             return snapshot.over(State.CANCELLED, now, "cancelled by a command")
 
 
-def _members(text: str) -> Any:
-    members = json.loads(text)
-    require_format("it", members["version"], VERSION, error=ValueError)
+def _to_json(value: Request | Snapshots) -> str:
+    return json.dumps({"version": VERSION, **_plain(value)}, default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    """What `json` does not know: a range as a pair, any other of our values by the names of its members."""
+    if isinstance(value, TokenRange):
+        return [value.start, value.end]
+    return {member.name: getattr(value, member.name) for member in fields(value)}
+
+
+def _members(text: str) -> dict[str, Any]:
+    members: dict[str, Any] = json.loads(text)
+    require_format("it", members.pop("version"), VERSION, error=ValueError)
     return members
-
-
-def _table_json(snapshot: TableSnapshot) -> dict[str, object]:
-    members = {name: getattr(snapshot, name) for name in _PLAIN}
-    noted = snapshot.round
-    return {
-        **members,
-        "state": str(snapshot.state),
-        "within": _pairs(snapshot.within),
-        "done": _pairs(snapshot.done),
-        "round": None if noted is None else {"number": noted.number, "slots": [_pairs(slot) for slot in noted.slots]},
-        "log_ends": {topic: dict(ends) for topic, ends in snapshot.log_ends.items()},
-    }
-
-
-_PLAIN: Final = (
-    "id", "table", "asked", "origin", "where", "reason", "table_id", "rounds", "ranges", "rows", "octets", "seconds",
-    "least", "began", "ended", "generation",
-)  # fmt: skip
 
 
 def _table_from_json(members: Mapping[str, Any]) -> TableSnapshot:
     noted = members["round"]
     return TableSnapshot(
-        **{name: members[name] for name in _PLAIN},
-        state=State(members["state"]),
-        within=_intervals(members["within"]),
-        done=_intervals(members["done"]),
-        round=None if noted is None else Round(noted["number"], tuple([_intervals(slot) for slot in noted["slots"]])),
-        log_ends=members["log_ends"],
+        **{
+            **members,
+            "state": State(members["state"]),
+            "within": from_pairs(members["within"]),
+            "done": from_pairs(members["done"]),
+            "round": None if noted is None else Round(noted["number"], tuple(map(from_pairs, noted["slots"]))),
+        }
     )
-
-
-def _pairs(ranges: Intervals) -> list[list[int]]:
-    return [[token_range.start, token_range.end] for token_range in ranges]
-
-
-def _intervals(pairs: Sequence[Sequence[int]]) -> Intervals:
-    return tuple([TokenRange(start, end) for start, end in pairs])

@@ -295,6 +295,16 @@ def without(ranges: Intervals, removed: Intervals) -> Intervals:
     return tuple(remaining)
 
 
+def pairs_of(ranges: Iterable[TokenRange]) -> list[list[int]]:
+    """The ranges as JSON has them, [start, end] of (start, end]."""
+    return [[token_range.start, token_range.end] for token_range in ranges]
+
+
+def from_pairs(pairs: Iterable[Sequence[int]]) -> Intervals:
+    """The way back. Raises ValueError, TypeError."""
+    return tuple([TokenRange(start, end) for start, end in pairs])
+
+
 def width(ranges: Iterable[TokenRange]) -> int:
     """How many tokens they have."""
     return sum(token_range.width for token_range in ranges)

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from tailrace_schemas.errors import CorruptError
 from tailrace_schemas.formats import json_object, packed, require_format
-from tailrace_spark.snapshot.ranges import TokenRange
+from tailrace_spark.snapshot.ranges import Intervals, from_pairs, pairs_of
 
 FORMAT: Final = 1
 ID_HEADER: Final = "tailrace.snapshot"
@@ -33,7 +33,7 @@ class SnapshotRecord:
     table_id: UUID
     topic: str
     within: str | None
-    ranges: tuple[TokenRange, ...]
+    ranges: Intervals
     started: int
     ended: int | None = None
     cancelled: bool = False
@@ -80,7 +80,7 @@ def encode_snapshot(record: SnapshotRecord) -> bytes:
         "table_id": str(record.table_id),
         "topic": record.topic,
         "within": record.within,
-        "ranges": [[token_range.start, token_range.end] for token_range in record.ranges],
+        "ranges": pairs_of(record.ranges),
         "started": record.started,
         "ended": record.ended,
         "cancelled": record.cancelled,
@@ -99,7 +99,7 @@ def decode_snapshot(snapshot_id: str, value: bytes) -> SnapshotRecord:
             UUID(fields["table_id"]),
             str(fields["topic"]),
             None if fields["within"] is None else str(fields["within"]),
-            tuple([TokenRange(int(start), int(end)) for start, end in fields["ranges"]]),
+            from_pairs(fields["ranges"]),
             int(fields["started"]),
             None if fields["ended"] is None else int(fields["ended"]),
             bool(fields["cancelled"]),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Final
 
 from tailrace_spark.snapshot.ranges import Estimates, Intervals, Limits, Split, TokenRange, cut, deal
@@ -20,29 +20,20 @@ _LEAST_SHARE: Final = 1 << 20
 Owned = Sequence[tuple[TokenRange, tuple[str, ...]]]
 
 
-@dataclass(frozen=True, slots=True)
-class Concurrency:
-    """How many tasks read at once: of all nodes, and of each node; None: no limit of its own."""
-
-    tasks: int
-    per_node: int | None = None
-
-
-def plan_round(
-    owned: Owned, estimates: Estimates, limits: Limits, remaining: Intervals, concurrency: Concurrency
-) -> list[tuple[Split, ...]]:
+def plan_round(owned: Owned, estimates: Estimates, limits: Limits, remaining: Intervals) -> list[tuple[Split, ...]]:
     """The splits of each task of the next round; none where nothing remains.
 
-    `limits` are those of `cut`; tasks that read at once ask different nodes, as far as there are some.
+    Tasks that read at once ask different nodes, as far as there are some.
     """
-    splits = cut(owned, estimates, Limits(limits.split_octets, limits.least_splits), remaining)
-    dealt = deal(splits, Limits(limits.split_octets, limits.least_splits))
-    per_node = concurrency.per_node or concurrency.tasks
+    splits = cut(owned, estimates, limits, remaining)
+    dealt = deal(splits, replace(limits, at_once=None, at_once_per_node=None))
+    at_once = limits.at_once or len(dealt)
+    per_node = limits.at_once_per_node or at_once
     chosen: list[tuple[Split, ...]] = []
     of_node: Counter[str] = Counter()
     for share in range(1, per_node + 1):  # a task of each node first, then a second one
         for task in dealt:
-            if len(chosen) == concurrency.tasks:
+            if len(chosen) == at_once:
                 return chosen
             node = _node(task)
             if of_node[node] < share and task not in chosen:

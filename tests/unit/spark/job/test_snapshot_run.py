@@ -23,7 +23,6 @@ from tailrace_spark.job.snapshot_writing import ReadRound
 from tailrace_spark.snapshot.progress import Snapshots, State
 from tailrace_spark.snapshot.ranges import Estimates, Limits, TokenRange
 from tailrace_spark.snapshot.reading import UnreadableError
-from tailrace_spark.snapshot.rounds import Concurrency
 from tailrace_spark.snapshot.session import Ring
 from tests.unit.tables import table
 
@@ -54,8 +53,7 @@ class MemoryNotes:
 class Cluster:
     """Tables in one range each; `masked` are refused before they are read, `faults` are raised when they are."""
 
-    first_least = 1
-    concurrency = Concurrency(1)
+    limits = Limits(1 << 20, 1, 1)
 
     def __init__(self) -> None:
         self.masked: dict[str, Exception] = {}
@@ -77,9 +75,6 @@ class Cluster:
     def ring(self, table: Table) -> Ring:
         del table
         return RING
-
-    def limits(self, least: int) -> Limits:
-        return Limits(1 << 20, least)
 
     def schemas(self) -> dict[bytes, Any]:
         return {}

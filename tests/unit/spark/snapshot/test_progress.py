@@ -22,7 +22,7 @@ from tailrace_spark.snapshot.progress import (
     status_row,
 )
 from tailrace_spark.snapshot.ranges import WHOLE, Estimates, Intervals, Limits, Split, TokenRange, union, width, without
-from tailrace_spark.snapshot.rounds import Concurrency, again, next_least, plan_round, tasks_of
+from tailrace_spark.snapshot.rounds import again, next_least, plan_round, tasks_of
 
 MIB = 1 << 20
 SMALL = 40
@@ -72,9 +72,8 @@ def test_rounds_read_each_token_once_however_the_ring_changes_between_them(
     read: Intervals = ()
     for number in count():
         owned = changing[number % len(changing)]
-        slots = plan_round(
-            owned, Estimates(), Limits(64 * MIB, snapshot.least), snapshot.remaining, Concurrency(tasks, per_node)
-        )
+        limits = Limits(64 * MIB, snapshot.least, tasks, per_node)
+        slots = plan_round(owned, Estimates(), limits, snapshot.remaining)
         if not slots:
             break
         assert len(slots) <= tasks
@@ -104,7 +103,7 @@ def test_rounds_read_each_token_once_however_the_ring_changes_between_them(
 def test_an_empty_table_takes_few_rounds() -> None:
     snapshot, rounds = TableSnapshot(id="1", table="shop.orders", asked=0), 0
     owned = ring(*range(-(2**63) + 1, 2**63 - 1, 2**58))
-    while slots := plan_round(owned, Estimates(), Limits(64 * MIB, snapshot.least), snapshot.remaining, Concurrency(1)):
+    while slots := plan_round(owned, Estimates(), Limits(64 * MIB, snapshot.least, 1), snapshot.remaining):
         snapshot = snapshot.planned([union(split.range for split in splits) for splits in slots])
         snapshot = snapshot.written(0, 0, 0.1, next_least(snapshot.least, 64 * MIB, 0))
         rounds += 1
@@ -226,9 +225,9 @@ def test_tasks_ask_each_node_no_more_than_its_limit_and_read_each_slot_once(
 
 
 def test_a_round_noted_before_a_node_died_is_read_within_the_limit_at_its_replicas() -> None:
-    limits = Limits(MIB, 1)
+    limits = Limits(MIB, 1, 3, 1)
     alive = ring(0, 1 << 61)
-    slots = plan_round(alive, Estimates(), limits, WHOLE, Concurrency(3, 1))
+    slots = plan_round(alive, Estimates(), limits, WHOLE)
     assert {task[0].replicas[0] for task in slots} == {"a", "b", "c"}
     dead = [(token_range, tuple(sorted(hosts, key=lambda host: host == "b"))) for token_range, hosts in alive]
     later = again(dead, [union(split.range for split in task) for task in slots])
