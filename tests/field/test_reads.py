@@ -22,7 +22,7 @@ from tailrace_spark.cli.stream_snapshots import definition_of
 from tailrace_spark.cli.support import read_settings
 from tailrace_spark.comparison.source import source_rows
 from tailrace_spark.snapshot.progress import State
-from tailrace_spark.snapshot.publication import Announcer, Publication, estimated
+from tailrace_spark.snapshot.publication import Publication, estimated
 from tailrace_spark.snapshot.publishing import NumberedSplit, PublishedRange, PublishTask
 from tailrace_spark.snapshot.reading import UnreadableError
 from tailrace_spark.snapshot.session import survey
@@ -121,7 +121,7 @@ def test_one_range_behind_too_many_tombstones_is_its_tables_failure_and_no_other
         assert estimated(reading(settings, sparse)).rows is not None
         with pytest.raises(UnreadableError, match=f"of {dead} cannot be read"):
             list(changes(reading(settings, dead)))
-        publication = Publication(Announcer(settings), reading(settings, dead, ranges=16))
+        publication = Publication(settings, reading(settings, dead, ranges=16))
         publication.begin(new=False)
         with pytest.raises(ServiceError, match=f"range .* of {dead}: .* cannot be read, not even a row at a time"):
             publication.publish(run_here)
@@ -218,7 +218,7 @@ def test_masked_values_are_taken_for_data_by_nobody(
         with pytest.raises(UnreadableError, match=MASKED):
             read(asked)
     with pytest.raises(UnreadableError, match=MASKED):
-        Publication(Announcer(settings), asked)
+        Publication(settings, asked)
     with pytest.raises(UnreadableError, match=MASKED):
         definition_of(settings, "shop.people")
     failed = [row for row in check_cassandra(settings) if row.name == "masked columns"]
@@ -232,7 +232,7 @@ def test_masked_values_are_taken_for_data_by_nobody(
     session.execute(f"GRANT UNMASK ON KEYSPACE shop TO {role}")
     until(lambda: given(asked), "a grant that counts")
     assert not [row for row in check_cassandra(settings) if row.name == "masked columns"]
-    publication = Publication(Announcer(settings), asked)
+    publication = Publication(settings, asked)
     publication.begin(new=False)
     publication.publish(run_here)
     records = published(kafka, prefix, f"{prefix}.shop.people")

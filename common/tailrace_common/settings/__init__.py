@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self
 
@@ -230,6 +232,11 @@ class TableSettings(Section):
         description="What becomes of changes while tables have cdc = true and the patterns select none of them. false: "
         "they are parked, and their segments kept, as a pattern is most likely wrong; true: they are given up",
     )
+
+    def selects(self, name: str) -> bool:
+        """Whether a table of this name, "keyspace.table", is among them."""
+        matches = partial(fnmatchcase, name)
+        return any(map(matches, self.include)) and not any(map(matches, self.exclude))
 
     @field_validator("include", "exclude")
     @classmethod

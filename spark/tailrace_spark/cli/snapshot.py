@@ -186,9 +186,9 @@ def _publish(settings: Settings, reading: SnapshotSettings, *, new: bool) -> Non
     from tailrace_spark.cli.snapshot_progress import shown as progress_shown
     from tailrace_spark.cli.support import run_tasks
     from tailrace_spark.job.session import SparkOnce
-    from tailrace_spark.snapshot.publication import Announcer, Publication
+    from tailrace_spark.snapshot.publication import Publication
 
-    publication = Publication(Announcer(settings), reading)
+    publication = Publication(settings, reading)
     publication.begin(new=new)
     earlier, unpublished = publication.totals()
     _say_begun(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 
 from pyspark.sql import SparkSession
 
@@ -16,8 +15,9 @@ from tailrace_common.topics import GenerationReader, SchemaReader
 from tailrace_schemas.avro import Encoder, SchemaEntry
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
-from tailrace_schemas.topics import Internal, internal_topic, table_topic
+from tailrace_schemas.topics import Internal, internal_topic
 from tailrace_spark.batch.delivery import by_topic
+from tailrace_spark.snapshot.publishing import topic_of
 from tailrace_spark.snapshot.ranges import Split
 from tailrace_spark.snapshot.rounds import tasks_of
 from tailrace_spark.snapshot.session import ClusterView, Ring, TableReading
@@ -55,16 +55,9 @@ class SnapshotContext(Closing):
 
     def tables(self) -> list[Table]:
         """The tables with cdc = true whose topics the stream reads. Raises ServiceError, SettingsError."""
-        patterns = self._settings.tables
         schemas = self.schemas()
-
-        def followed(table: Table) -> bool:
-            name = str(table)
-            selected = any(fnmatchcase(name, pattern) for pattern in patterns.include)
-            excluded = any(fnmatchcase(name, pattern) for pattern in patterns.exclude)
-            return selected and not excluded and self._follows(self.topic_of(table, schemas))
-
-        return [table for table in self._cluster().tables_with_cdc() if followed(table)]
+        selected = [table for table in self._cluster().tables_with_cdc() if self._settings.tables.selects(str(table))]
+        return [table for table in selected if self._follows(self.topic_of(table, schemas))]
 
     def find(self, name: str) -> Table | None:
         """The table of "keyspace.name" as it is now; None where there is none. Raises ServiceError, SettingsError."""
@@ -86,11 +79,7 @@ class SnapshotContext(Closing):
 
     def topic_of(self, table: Table, schemas: Mapping[bytes, SchemaEntry]) -> str:
         """A table's topic, which need not exist yet."""
-        published = [entry for entry in schemas.values() if entry.table.id == table.id]
-        if published:
-            return max(published, key=_announced).topic
-        other_topics = {entry.topic for entry in schemas.values()}
-        return table_topic(self._prefix, table.keyspace, table.name, table.id, other_topics)
+        return topic_of(self._prefix, table, schemas.values())
 
     def partitions_of(self, topic: str) -> int:
         """How many partitions a topic has, or will have once it exists. Raises ServiceError."""
@@ -166,10 +155,6 @@ class SnapshotContext(Closing):
         # Cassandra asks for ALLOW FILTERING wherever a condition stands beside a range of tokens.
         options = {"table": str(table), "filter": where, "allow_filtering": where is not None}
         return self._cluster().reading(self._reading.model_copy(update=options), table)
-
-
-def _announced(entry: SchemaEntry) -> int:
-    return entry.announced
 
 
 def read_settings(settings: Settings, table: str = "system.local", *, concurrent_ranges: int = 1) -> SnapshotSettings:

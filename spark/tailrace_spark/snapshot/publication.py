@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
+from operator import attrgetter
 from typing import Final
 from uuid import uuid4
 
@@ -15,13 +15,20 @@ from tailrace_common.kafka.topics import TopicMaker
 from tailrace_common.kafka.transactions import MARK
 from tailrace_common.settings import Settings
 from tailrace_common.topics import SchemaReader
-from tailrace_schemas.avro import Encoder, SchemaEntry, SchemaIds, own_ids, schema_records
-from tailrace_schemas.avro.subjects import subject_of
+from tailrace_schemas.avro import Encoder, SchemaIds, own_ids, schema_records
+from tailrace_schemas.avro.subjects import Part, subject_of
 from tailrace_schemas.errors import FencedError, ServiceError, SettingsError
 from tailrace_schemas.table import Table
-from tailrace_schemas.topics import Internal, TopicPlan, internal_plan, internal_topic, table_plan, table_topic
+from tailrace_schemas.topics import Internal, internal_plan, internal_topic, table_plan
 from tailrace_spark.sinks.kafka.json_format import KafkaRecord
-from tailrace_spark.snapshot.publishing import Destination, NumberedSplit, PublishedRange, PublishTask, SnapshotRecords
+from tailrace_spark.snapshot.publishing import (
+    Destination,
+    NumberedSplit,
+    PublishedRange,
+    PublishTask,
+    SnapshotRecords,
+    topic_of,
+)
 from tailrace_spark.snapshot.ranges import Estimate, deal, estimate, sampled
 from tailrace_spark.snapshot.records import (
     ID_HEADER,
@@ -41,105 +48,62 @@ Run = Callable[[Sequence[tuple[NumberedSplit, ...]], PublishTask], Sequence[Publ
 """Runs tasks on Spark's executors, and gives their outcomes."""
 
 
-class Announcer:
-    """Makes topics and announces definitions, as the settings say. `topics.create` = false leaves that to others."""
+def prepared(settings: Settings, table: Table) -> tuple[Destination, list[KafkaRecord]]:
+    """Where a table's changes go; its topic is there then. The records announce what is not announced yet.
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._kafka = settings.kafka.reveal()
-        self._topics = TopicMaker(self._kafka)
-
-    def prepare(self) -> None:
-        """Make the topics that are not a table's. Raises SettingsError, ServiceError."""
-        for internal in (Internal.SCHEMAS, Internal.SNAPSHOTS):
-            self._ensured(internal_plan(self._settings.topics, internal))
-
-    def announce(self, table: Table) -> tuple[Destination, list[KafkaRecord]]:
-        """Where a table's changes go; the topic is there then. The records announce what is not announced yet.
-
-        Raises SettingsError where `tables` leaves the table out, ServiceError.
-        """
-        settings = self._settings
-        self._require_selected(table)
-        encoder = Encoder(table, settings.topics.prefix, settings.topics.key, settings.avro.forms())
-        with SchemaReader(self._kafka, settings.topics.prefix) as schemas:
-            schemas.refresh()
-            entries = dict(schemas)
-        topic = _topic_of(settings.topics.prefix, table, entries.values())
-        partitions = self._ensured(table_plan(settings.topics, topic))
-        ids = self._ids(encoder, topic)
-        destination = Destination(
-            self._kafka,
-            settings.topics.prefix,
-            topic,
-            partitions,
-            ids,
-            settings.topics.key,
-            settings.avro.forms(),
-            settings.topics.max_message_bytes,
-            settings.agent.transaction_timeout_seconds,
-        )
-        name = internal_topic(settings.topics.prefix, Internal.SCHEMAS)
-        value, key = schema_records(encoder, topic, ids)
-        records = [KafkaRecord(name, 0, *key)] if key[0] not in entries else []
-        # The definition was read just now: it is to be the table's newest (contracts.md 3).
-        if _newest(table, entries.values()) != value[0]:
-            records.append(KafkaRecord(name, 0, *value))
-        return destination, records
-
-    def _ensured(self, plan: TopicPlan) -> int:
-        """How many partitions a topic has, which is made where it is missing."""
-        return self._topics.ensure_planned(plan, create=self._settings.topics.create)
-
-    def _require_selected(self, table: Table) -> None:
-        tables, name = self._settings.tables, str(table)
-        if not _matches(tables.include, name) or _matches(tables.exclude, name):
-            raise SettingsError(f"tables.include and tables.exclude leave {name} out: nothing of it is published")
-
-    def _ids(self, encoder: Encoder, topic: str) -> SchemaIds:
-        schemas = self._settings.schemas
-        if schemas.store == "topic":
-            return own_ids(encoder)
-        try:
-            from tailrace_common.kafka.schema_registry import SchemaRegistry
-        except ImportError as cause:
-            raise SettingsError(
-                f"schemas.store = \"registry\" needs {cause.name}: pip install 'tailrace[registry]'"
-            ) from None
-        registry = SchemaRegistry(
-            schemas.registry.reveal(),
-            register=schemas.register_schemas,
-            section="schemas.registry",
-            setting="schemas.register_schemas",
-        )
-        with closing(registry):
-            value = registry.id_of(
-                subject_of(schemas.subjects, topic, "value", encoder.schema_text), encoder.schema_text
-            )
-            key = registry.id_of(
-                subject_of(schemas.subjects, topic, "key", encoder.key_schema_text), encoder.key_schema_text
-            )
-        return SchemaIds(value.to_bytes(4, "big"), key.to_bytes(4, "big"))
+    Topics are made as the settings say; `topics.create` = false leaves that to others. Raises SettingsError where
+    `tables` leaves the table out, ServiceError.
+    """
+    if not settings.tables.selects(str(table)):
+        raise SettingsError(f"tables.include and tables.exclude leave {table} out: nothing of it is published")
+    kafka, topics, forms = settings.kafka.reveal(), settings.topics, settings.avro.forms()
+    maker = TopicMaker(kafka)
+    for internal in (Internal.SCHEMAS, Internal.SNAPSHOTS):
+        maker.ensure_planned(internal_plan(topics, internal), create=topics.create)
+    with SchemaReader(kafka, topics.prefix) as schemas:
+        schemas.refresh()
+        entries = dict(schemas)
+    topic = topic_of(topics.prefix, table, entries.values())
+    partitions = maker.ensure_planned(table_plan(topics, topic), create=topics.create)
+    encoder = Encoder(table, topics.prefix, topics.key, forms)
+    ids = _ids(settings, encoder, topic)
+    timeout = settings.agent.transaction_timeout_seconds
+    destination = Destination(
+        kafka, topics.prefix, topic, partitions, ids, topics.key, forms, topics.max_message_bytes, timeout
+    )
+    value, key = schema_records(encoder, topic, ids)
+    records = [key] if key[0] not in entries else []
+    # The definition was read just now: it is to be the table's newest (contracts.md 3).
+    values = [entry for entry in entries.values() if entry.part == "value" and entry.table.id == table.id]
+    newest = max(values, key=attrgetter("announced"), default=None)
+    if newest is None or newest.schema_id != value[0]:
+        records.append(value)
+    name = internal_topic(topics.prefix, Internal.SCHEMAS)
+    return destination, [KafkaRecord(name, 0, *record) for record in records]
 
 
-def _matches(patterns: Iterable[str], name: str) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
+def _ids(settings: Settings, encoder: Encoder, topic: str) -> SchemaIds:
+    schemas = settings.schemas
+    if schemas.store == "topic":
+        return own_ids(encoder)
+    try:
+        from tailrace_common.kafka.schema_registry import SchemaRegistry
+    except ImportError as cause:
+        raise SettingsError(
+            f"schemas.store = \"registry\" needs {cause.name}: pip install 'tailrace[registry]'"
+        ) from None
+    registry = SchemaRegistry(
+        schemas.registry.reveal(),
+        register=schemas.register_schemas,
+        section="schemas.registry",
+        setting="schemas.register_schemas",
+    )
 
+    def id_of(part: Part, text: str) -> bytes:
+        return registry.id_of(subject_of(schemas.subjects, topic, part, text), text).to_bytes(4, "big")
 
-def _topic_of(prefix: str, table: Table, entries: Iterable[SchemaEntry]) -> str:
-    """The topic that `.schemas` has for the table's name, else one that collides with none."""
-    names = {entry.topic: str(entry.table) for entry in entries}
-    for topic, name in names.items():
-        if name == str(table):
-            return topic
-    return table_topic(prefix, table.keyspace, table.name, table.id, names)
-
-
-def _newest(table: Table, entries: Iterable[SchemaEntry]) -> bytes | None:
-    """The id of the table's newest definition."""
-    values = [entry for entry in entries if entry.part == "value" and entry.table.id == table.id]
-    newest = max(values, key=lambda entry: entry.announced, default=None)
-    return None if newest is None else newest.schema_id
+    with closing(registry):
+        return SchemaIds(id_of("value", encoder.schema_text), id_of("key", encoder.key_schema_text))
 
 
 def estimated(settings: SnapshotSettings) -> Estimate:
@@ -163,11 +127,9 @@ class Totals:
 class Publication:
     """One snapshot of a table into its topic. Raises SettingsError, ServiceError, FencedError from its methods."""
 
-    def __init__(self, announcer: Announcer, settings: SnapshotSettings) -> None:
-        self._settings = settings
-        self._survey = survey(settings)
-        announcer.prepare()
-        self._destination, self._announcements = announcer.announce(self._survey.table)
+    def __init__(self, settings: Settings, reading: SnapshotSettings) -> None:
+        self._survey = survey(reading)
+        self.destination, self._announcements = prepared(settings, self._survey.table)
         self._record: SnapshotRecord | None = None
         self.resumed = False
         """Whether an earlier command began it."""
@@ -179,31 +141,18 @@ class Publication:
             raise ValueError("begin the snapshot first")
         return self._record
 
-    @property
-    def destination(self) -> Destination:
-        """Where it goes."""
-        return self._destination
-
     def begin(self, *, new: bool) -> None:
         """Announce the definition, and go on with the table's unfinished snapshot, or begin one; `new`: begin one."""
-        with closing(self._records()) as records:
+        with closing(self.records()) as records:
             records.read()
-            earlier = records.unfinished(self._survey.table.id, self._settings.token_range)
-        self.resumed = earlier is not None and not new
+            earlier = records.unfinished(self._survey.table.id, self._survey.reading.settings.token_range)
         if earlier is not None and new:
             self._end(earlier, cancelled=True)
-        record = earlier if earlier is not None and not new else self._planned()
-        with closing(self._destination.transactions(record.id)) as transactions:
-            transactions.open()
-            if self._announcements:  # readers have the definition before the first row
-                for announcement in self._announcements:
-                    transactions.send(announcement)
-                transactions.end()
-            if not self.resumed:
-                for mark in self._marks(record, "first"):
-                    transactions.send(mark)
-                transactions.send(self._snapshot_record(record))
-                transactions.end()
+            earlier = None
+        self.resumed = earlier is not None
+        record = earlier or self._planned()
+        first = [] if self.resumed else [*self._marks(record, "first"), self._snapshot_record(record)]
+        self._commit(record.id, self._announcements, first)  # readers have the definition before the first row
         self._record = record
 
     def publish(self, run: Run) -> Totals:
@@ -211,7 +160,7 @@ class Publication:
         totals, unpublished = self.totals()
         tasks = self._tasks(unpublished)
         if tasks:
-            task = PublishTask(self._survey.reading, self._destination, self.record.id, len(tasks))
+            task = PublishTask(self._survey.reading, self.destination, self.record.id, len(tasks))
             outcomes = run(tasks, task)
             for outcome in sorted(outcomes, key=lambda outcome: (not outcome.fenced, outcome.index)):
                 if outcome.fenced:
@@ -226,49 +175,54 @@ class Publication:
 
     def totals(self) -> tuple[Totals, list[int]]:
         """How far it is, and the numbers of the ranges that are not done."""
-        with closing(self._records()) as records:
+        with closing(self.records()) as records:
             records.read()
-            return totals_of(self.record, records), _left(self.record, records)
+            done = {index for index, entry in records.ranges_of(self.record.id).items() if entry.done}
+            numbers = range(len(self.record.ranges))
+            return totals_of(self.record, records), [index for index in numbers if index not in done]
 
-    def watch(self) -> SnapshotRecords:
+    def records(self) -> SnapshotRecords:
         """A reader of how far it is, for `totals_of`."""
-        return self._records()
-
-    def _records(self) -> SnapshotRecords:
         only = None if self._record is None else self._record.id
-        return SnapshotRecords(self._destination.kafka, self._destination.prefix, only=only)
+        return SnapshotRecords(self.destination.kafka, self.destination.prefix, only=only)
 
     def _planned(self) -> SnapshotRecord:
         ranges = tuple([split.range for split in self._survey.splits()])
-        table, topic = self._survey.table, self._destination.topic
-        within, now = self._settings.token_range, time.time_ns() // 1_000_000
+        table, topic = self._survey.table, self.destination.topic
+        within, now = self._survey.reading.settings.token_range, time.time_ns() // 1_000_000
         return SnapshotRecord(uuid4().hex, str(table), table.id, topic, within, ranges, now)
 
     def _tasks(self, unpublished: Sequence[int]) -> list[tuple[NumberedSplit, ...]]:
         ranges = self.record.ranges
         numbers = {ranges[index]: index for index in unpublished}
-        dealt = deal([self._survey.split_of(ranges[index]) for index in unpublished], self._settings.limits)
-        return [tuple([NumberedSplit(numbers[split.range], split) for split in splits]) for splits in dealt]
+        splits = [self._survey.split_of(ranges[index]) for index in unpublished]
+        dealt = deal(splits, self._survey.reading.settings.limits)
+        return [tuple([(numbers[split.range], split) for split in task]) for task in dealt]
 
     def _end(self, record: SnapshotRecord, *, cancelled: bool = False) -> None:
         """In one transaction: the last marks, that it has ended, and tombstones for its ranges' records."""
         ended = replace(record, ended=time.time_ns() // 1_000_000, cancelled=cancelled)
-        with closing(self._destination.transactions(record.id)) as producer:
+        keys = [range_key(record.id, index) for index in range(len(record.ranges))]
+        tombstones = [KafkaRecord(self.destination.progress, 0, key, None) for key in keys]
+        marks = self._marks(record, "cancelled" if cancelled else "last")
+        self._commit(record.id, [*marks, self._snapshot_record(ended), *tombstones])
+
+    def _commit(self, snapshot_id: str, *transactions: Sequence[KafkaRecord]) -> None:
+        """Send records, a transaction each; those of another command for this snapshot end."""
+        with closing(self.destination.transactions(snapshot_id)) as producer:
             producer.open()
-            for mark in self._marks(record, "cancelled" if cancelled else "last"):
-                producer.send(mark)
-            producer.send(self._snapshot_record(ended))
-            for index in range(len(record.ranges)):
-                producer.send_tombstone(self._destination.progress, 0, range_key(record.id, index))
-            producer.end()
+            for records in filter(None, transactions):
+                for record in records:
+                    producer.send(record)
+                producer.end()
 
     def _marks(self, record: SnapshotRecord, kind: str) -> list[KafkaRecord]:
         headers = ((ID_HEADER, record.id.encode()), (MARK_HEADER, kind.encode()))
-        partitions = range(self._destination.partitions)
+        partitions = range(self.destination.partitions)
         return [KafkaRecord(record.topic, partition, MARK, None, headers) for partition in partitions]
 
     def _snapshot_record(self, record: SnapshotRecord) -> KafkaRecord:
-        return KafkaRecord(self._destination.progress, 0, snapshot_key(record.id), encode_snapshot(record))
+        return KafkaRecord(self.destination.progress, 0, snapshot_key(record.id), encode_snapshot(record))
 
 
 def totals_of(record: SnapshotRecord, records: SnapshotRecords) -> Totals:
@@ -280,8 +234,3 @@ def totals_of(record: SnapshotRecord, records: SnapshotRecords) -> Totals:
         sum([entry.changes for entry in ranges]),
         sum([entry.octets for entry in ranges]),
     )
-
-
-def _left(record: SnapshotRecord, records: SnapshotRecords) -> list[int]:
-    done = {index for index, entry in records.ranges_of(record.id).items() if entry.done}
-    return [index for index in range(len(record.ranges)) if index not in done]

@@ -6,25 +6,29 @@ and goes on behind it (docs/contracts.md 4).
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from operator import attrgetter
 from typing import Final
 from uuid import UUID
 
 from tailrace_common.closing import Closing
 from tailrace_common.kafka import KafkaTransactions, PartitionReader, Sizes
 from tailrace_common.properties.passthrough import Scalar
-from tailrace_schemas.avro import Encoder, SchemaIds
+from tailrace_schemas.avro import Encoder, SchemaEntry, SchemaIds
 from tailrace_schemas.avro.frames import reframed
 from tailrace_schemas.avro.schema import KeyChoice
 from tailrace_schemas.change import Change
 from tailrace_schemas.errors import CorruptError, FencedError, ServiceError, TailraceError
 from tailrace_schemas.forms import PLAIN_FORMS, ValueForms
+from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import partition as partition_of
-from tailrace_schemas.topics import Internal, internal_topic
+from tailrace_schemas.topics import Internal, internal_topic, table_topic
 from tailrace_spark.sinks.kafka.json_format import KafkaRecord
 from tailrace_spark.snapshot.changes import ReadChanges
 from tailrace_spark.snapshot.ranges import Split, TokenRange
@@ -105,6 +109,17 @@ class SnapshotRecords(Closing):
             self.ranges.setdefault(snapshot_id, {})[index] = decode_range(value)
 
 
+def topic_of(prefix: str, table: Table, entries: Iterable[SchemaEntry]) -> str:
+    """The newest topic that `.schemas` has for the table's name, else one that collides with none.
+
+    So an agent chooses it, too (contracts.md 4).
+    """
+    announced = sorted(entries, key=attrgetter("announced"))
+    topics = {str(entry.table): entry.topic for entry in announced}
+    used = {entry.topic for entry in announced}
+    return topics.get(str(table)) or table_topic(prefix, table.keyspace, table.name, table.id, used)
+
+
 @dataclass(frozen=True, slots=True)
 class Destination:
     """Where the changes of a snapshot go, and in which form. `timeout`: seconds of a transaction.
@@ -127,6 +142,10 @@ class Destination:
         """The topic of how far snapshots are."""
         return internal_topic(self.prefix, Internal.SNAPSHOTS)
 
+    def range_record(self, snapshot_id: str, index: int, record: RangeRecord) -> KafkaRecord:
+        """How far a range is, for `progress`."""
+        return KafkaRecord(self.progress, 0, range_key(snapshot_id, index), encode_range(record))
+
     def transactions(self, snapshot_id: str, suffix: str = "") -> KafkaTransactions:
         """Transactions of a snapshot, of the driver or of one range; not open yet."""
         return KafkaTransactions(
@@ -140,12 +159,8 @@ class Destination:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class NumberedSplit:
-    """A range of a snapshot, and its number among them."""
-
-    index: int
-    split: Split
+NumberedSplit = tuple[int, Split]
+"""A range of a snapshot behind its number among them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,89 +185,62 @@ class PublishTask:
         """The outcomes of a task's ranges; an error is the last one, but for ranges that Cassandra does not give."""
         begin_task()
         with self.publisher() as publisher:
-            for numbered in splits:
-                for one_range in numbered:
-                    try:
-                        publisher.publish(one_range)
-                    except TailraceError as error:
-                        yield PublishedRange(one_range.index, str(error), isinstance(error, FencedError))
-                        if not isinstance(error, UnreadableError):
-                            return
-                    else:
-                        yield PublishedRange(one_range.index)
+            for index, split in itertools.chain.from_iterable(splits):
+                try:
+                    publisher.publish(index, split)
+                except TailraceError as error:
+                    yield PublishedRange(index, str(error), isinstance(error, FencedError))
+                    if not isinstance(error, UnreadableError):
+                        return
+                else:
+                    yield PublishedRange(index)
 
     @contextmanager
     def publisher(self) -> Iterator[RangePublisher]:
         """A publisher of one task. Raises SettingsError, ServiceError."""
-        reading, destination = self.reading, self.destination
-        encoder = Encoder(reading.table, destination.prefix, destination.key, destination.forms)
-        form = ChangeRecords(encoder, destination, self.snapshot_id)
-        empty = ReadChanges(reading.table, reading.shape.selected, reading.datacenter)
         with (
-            range_reader(reading, self.tasks) as reader,
-            closing(RangePublisher(form, reader, empty)) as publisher,
+            range_reader(self.reading, self.tasks) as reader,
+            closing(RangePublisher(self.destination, self.snapshot_id, self.reading, reader)) as publisher,
         ):
             yield publisher
-
-
-class ChangeRecords:
-    """Makes records of a table's topic out of changes."""
-
-    def __init__(self, encoder: Encoder, destination: Destination, snapshot_id: str) -> None:
-        self._encoder = encoder
-        self._own = destination.ids.value == encoder.schema_id
-        self._headers = ((ID_HEADER, snapshot_id.encode()),)
-        self.destination = destination
-        self.snapshot_id = snapshot_id
-
-    def of(self, change: Change) -> KafkaRecord:
-        """A change's record, in the partition of its token."""
-        destination = self.destination
-        key, value = self._encoder.key(change), self._encoder.value(change)
-        if not self._own:
-            key = None if key is None else reframed(key, destination.ids.key)
-            value = reframed(value, destination.ids.value)
-        partition = partition_of(change.token, destination.partitions)
-        return KafkaRecord(destination.topic, partition, key, value, self._headers)
-
-    def progress(self, index: int, record: RangeRecord) -> KafkaRecord:
-        """A range's record in the topic of how far snapshots are."""
-        return KafkaRecord(self.destination.progress, 0, range_key(self.snapshot_id, index), encode_range(record))
 
 
 class RangePublisher:
     """Publishes ranges one after the other; of one task. It reads the topic of progress once, and then on."""
 
-    def __init__(self, records: ChangeRecords, reader: RangeReader, changes: ReadChanges) -> None:
-        self._records = records
+    def __init__(self, destination: Destination, snapshot_id: str, reading: TableReading, reader: RangeReader) -> None:
+        self._destination = destination
+        self._snapshot_id = snapshot_id
+        self._encoder = Encoder(reading.table, destination.prefix, destination.key, destination.forms)
+        self._headers = ((ID_HEADER, snapshot_id.encode()),)
+        self._changes = ReadChanges(reading.table, reading.shape.selected, reading.datacenter)
         self._reader = reader
-        self._changes = changes
-        destination = records.destination
-        self._progress = SnapshotRecords(destination.kafka, destination.prefix, only=records.snapshot_id)
+        self._progress = SnapshotRecords(destination.kafka, destination.prefix, only=snapshot_id)
 
     def close(self) -> None:
         """End the connection to the topic of progress."""
         self._progress.close()
 
-    def publish(self, numbered: NumberedSplit) -> None:
-        """Publish what is not out yet of a range. Raises ServiceError, FencedError, RefusedError."""
-        with closing(_RangeTransactions(self._records, numbered.index)) as transactions:
+    def publish(self, index: int, split: Split) -> None:
+        """Publish what is not out yet of the range of a number. Raises ServiceError, FencedError, RefusedError."""
+        with closing(self._destination.transactions(self._snapshot_id, f".{index}")) as transactions:
             transactions.open()
             self._progress.read()  # behind the fence: nobody else commits any more for this range
-            progress = self._progress.ranges_of(self._records.snapshot_id).get(numbered.index)
-            progress = progress or RangeRecord(0, 0, False, numbered.split.range.start)
+            progress = self._progress.ranges_of(self._snapshot_id).get(index)
+            progress = progress or RangeRecord(0, 0, False, split.range.start)
+            commit = partial(self._commit, transactions, index)
             while not progress.done:
-                progress = self._publish(numbered.split, transactions, progress)
+                progress = self._publish(split, commit, progress)
 
-    def _publish(self, split: Split, transactions: _RangeTransactions, progress: RangeRecord) -> RangeRecord:
+    def _publish(self, split: Split, commit: Commit, progress: RangeRecord) -> RangeRecord:
         """Publish the rest of a range; how far it is then: not done, where no node takes the page state any more."""
         state, rest = progress.state, _rest(split, progress)
         changes = self._changes.after(progress.last_key)
         try:
             for page in self._reader.pages_of(rest, state):
-                records = [self._records.of(change) for change in changes.changes(page.columns, page.requested_at)]
+                records = [self._record(change) for change in changes.changes(page.columns, page.requested_at)]
                 progress = _advanced(progress, split, page, records, changes)
-                transactions.commit(records, progress)
+                commit(records, progress)
         except PageStateError as error:
             if state is None:
                 raise ServiceError(f"Cassandra refuses a page state that it gave itself: {error}") from error
@@ -260,8 +248,30 @@ class RangePublisher:
             return RangeRecord(progress.changes, progress.octets, False, progress.complete_to)
         if not progress.done:  # its last page had no rows, or it had no page at all
             progress = RangeRecord(progress.changes, progress.octets, True, split.range.end)
-            transactions.commit((), progress)
+            commit((), progress)
         return progress
+
+    def _record(self, change: Change) -> KafkaRecord:
+        """A change's record, in the partition of its token."""
+        destination = self._destination
+        key, value = self._encoder.key(change), self._encoder.value(change)
+        if destination.ids.value != self._encoder.schema_id:
+            key = None if key is None else reframed(key, destination.ids.key)
+            value = reframed(value, destination.ids.value)
+        partition = partition_of(change.token, destination.partitions)
+        return KafkaRecord(destination.topic, partition, key, value, self._headers)
+
+    def _commit(
+        self, transactions: KafkaTransactions, index: int, records: Sequence[KafkaRecord], progress: RangeRecord
+    ) -> None:
+        """In one transaction: records, and how far the range is with them."""
+        for record in records:
+            transactions.send(record)
+        transactions.send(self._destination.range_record(self._snapshot_id, index, progress))
+        transactions.end()
+
+
+Commit = Callable[[Sequence[KafkaRecord], RangeRecord], None]
 
 
 def _rest(split: Split, progress: RangeRecord) -> Split:
@@ -282,24 +292,3 @@ def _advanced(
     # Of the last partition rows may follow.
     complete_to = max(progress.complete_to, changes.last_token - 1)
     return RangeRecord(count, octets, False, complete_to, page.next_page, changes.last_key)
-
-
-class _RangeTransactions:
-    """The transactions of one range; none is open but while it is sent."""
-
-    def __init__(self, records: ChangeRecords, index: int) -> None:
-        self._records = records
-        self._index = index
-        self._producer = records.destination.transactions(records.snapshot_id, f".{index}")
-
-    def open(self) -> None:
-        self._producer.open()
-
-    def commit(self, records: Sequence[KafkaRecord], progress: RangeRecord) -> None:
-        for record in records:
-            self._producer.send(record)
-        self._producer.send(self._records.progress(self._index, progress))
-        self._producer.end()
-
-    def close(self) -> None:
-        self._producer.close()

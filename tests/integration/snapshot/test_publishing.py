@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
@@ -18,7 +19,7 @@ from tailrace.local import LocalCassandra, LocalKafka
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import FencedError, ServiceError, SettingsError
 from tailrace_spark.cli.support import read_settings
-from tailrace_spark.snapshot.publication import Announcer, Publication
+from tailrace_spark.snapshot.publication import Publication
 from tailrace_spark.snapshot.publishing import NumberedSplit, PublishedRange, PublishTask
 from tests.integration.agents import cql, create_keyspace, published
 from tests.integration.snapshot.commands import Command, assert_once, fill, finish, kill_in_the_middle
@@ -46,7 +47,7 @@ def settings(cassandra: LocalCassandra, kafka: LocalKafka, prefix: str) -> Setti
 def publication_of(settings: Settings, table: object, **options: object) -> Publication:
     asked = {"consistency": "ONE", "concurrent_ranges": 2, "ranges": 4, **options}
     reading = read_settings(settings, table=str(table), rows="changes", prefix=settings.topics.prefix, **asked)
-    return Publication(Announcer(settings), reading)
+    return Publication(settings, reading)
 
 
 def run_here(work: Sequence[tuple[NumberedSplit, ...]], task: PublishTask) -> list[PublishedRange]:
@@ -133,13 +134,13 @@ def test_a_later_attempt_at_a_range_ends_an_earlier_one(
 
     def run(work: Sequence[tuple[NumberedSplit, ...]], task: PublishTask) -> list[PublishedRange]:
         fenced = 0
-        for numbered in [numbered for splits in work for numbered in splits]:
+        for index, split in itertools.chain.from_iterable(work):
             with task.publisher() as earlier, task.publisher() as later:
                 earlier._reader = StoppingReader(  # type: ignore[assignment]  # it has what is called
-                    earlier._reader, 2, lambda later=later, numbered=numbered: later.publish(numbered)
+                    earlier._reader, 2, lambda later=later, index=index, split=split: later.publish(index, split)
                 )
                 try:
-                    earlier.publish(numbered)
+                    earlier.publish(index, split)
                 except FencedError:
                     fenced += 1
         assert fenced > 0
@@ -160,19 +161,20 @@ def test_a_page_state_that_nodes_refuse_costs_the_rows_of_one_partition(
         raise ServiceError("stopped")
 
     def damage(work: Sequence[tuple[NumberedSplit, ...]], task: PublishTask) -> list[PublishedRange]:
-        for numbered in [numbered for splits in work for numbered in splits]:
+        for index, split in itertools.chain.from_iterable(work):
             with task.publisher() as publisher:
                 publisher._reader = StoppingReader(publisher._reader, 2, stop)  # type: ignore[assignment]  # as above
                 with suppress(ServiceError):
-                    publisher.publish(numbered)
+                    publisher.publish(index, split)
                     continue
-                form, records = publisher._records, publisher._progress
+                records = publisher._progress
                 records.read()
-                damaged = replace(records.ranges_of(publication.record.id)[numbered.index], state=b"\x00no state")
+                damaged = replace(records.ranges_of(publication.record.id)[index], state=b"\x00no state")
                 break
-        with closing(publication.destination.transactions(publication.record.id, f".{numbered.index}")) as producer:
+        destination, snapshot_id = publication.destination, publication.record.id
+        with closing(destination.transactions(snapshot_id, f".{index}")) as producer:
             producer.open()
-            producer.send(form.progress(numbered.index, damaged))
+            producer.send(destination.range_record(snapshot_id, index, damaged))
             producer.end()
         return run_here(work, task)
 

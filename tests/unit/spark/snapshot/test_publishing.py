@@ -9,7 +9,7 @@ import pytest
 
 from tailrace_schemas.avro import SchemaIds
 from tailrace_schemas.errors import FencedError, ServiceError, TailraceError
-from tailrace_spark.snapshot.publishing import Destination, NumberedSplit, PublishedRange, PublishTask
+from tailrace_spark.snapshot.publishing import Destination, PublishedRange, PublishTask
 from tailrace_spark.snapshot.ranges import Split, TokenRange
 from tailrace_spark.snapshot.reading import UnreadableError
 from tailrace_spark.snapshot.session import TableReading
@@ -22,8 +22,9 @@ class Publisher:
     def __init__(self, error: TailraceError) -> None:
         self._error = error
 
-    def publish(self, numbered: NumberedSplit) -> None:
-        if numbered.index == 1:
+    def publish(self, index: int, split: Split) -> None:
+        del split
+        if index == 1:
             raise self._error
 
 
@@ -47,7 +48,7 @@ def test_a_range_that_cassandra_does_not_give_leaves_the_others_to_be_published(
     destination = Destination({}, "t", "t.shop.orders", 1, SchemaIds(b"", b""))
     reading = TableReading(SnapshotSettings(table="shop.orders"), "{}", (5, 0), "dc1")
     task = PublishTask(reading, destination, "s1", 1)
-    splits = [NumberedSplit(index, Split(TokenRange(index, index + 1), ())) for index in range(4)]
+    splits = [(index, Split(TokenRange(index, index + 1), ())) for index in range(4)]
     outcomes = list(task([splits]))  # type: ignore[arg-type]  # any iterator does
     assert [outcome.index for outcome in outcomes if outcome.error is None] == published
     failed = [outcome for outcome in outcomes if outcome.error is not None]
