@@ -80,7 +80,7 @@ def snapshot_run(
         refuses=refuses,
         # A sink that wants its changes in order appends them, and leaves out what it has by their places.
         logs_changes=capabilities.ordered,
-        reads_back=partial(read_back_of, settings, sink) if _merges(sink) else None,
+        reads_back=partial(read_back_of, settings, sink),
         counters=_merges(sink) and capabilities.sweeping is not None,
         own_notes=notes is None,
         alone=alone,

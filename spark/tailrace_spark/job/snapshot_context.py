@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
@@ -26,14 +25,6 @@ from tailrace_spark.snapshot.stream_rows import RoundPosition, RoundReader
 from tailrace_spark.streams.lookup import StreamTable
 
 
-@dataclass(frozen=True, slots=True)
-class Generations:
-    """The generations that are published now, and the timestamp of the newest."""
-
-    table: StreamTable
-    newest: int
-
-
 class SnapshotContext(Closing):
     """The cluster of [cluster], and the stream's topics. One thread at a time; nothing connects before it is asked."""
 
@@ -47,7 +38,7 @@ class SnapshotContext(Closing):
         self._reader = GenerationReader.open(kafka, internal_topic(prefix, Internal.GENERATIONS))
         self._ends = PartitionEnds(kafka)
         self._view: ClusterView | None = None
-        self._generations: tuple[tuple[object, ...], Generations] | None = None
+        self._generations: tuple[tuple[object, ...], StreamTable] | None = None
         at_once = settings.snapshot.concurrent_ranges or max(1, spark.sparkContext.defaultParallelism // 2)
         self._reading = read_settings(settings, concurrent_ranges=at_once)
         self.limits = self._reading.limits
@@ -89,15 +80,14 @@ class SnapshotContext(Closing):
         """Where the partitions of topics end, in the form of Spark's offsets. Raises ServiceError."""
         return by_topic(self._ends.high_watermarks(topics))
 
-    def generations(self) -> Generations:
+    def generations(self) -> StreamTable:
         """The generations as they are now. Raises ServiceError, also where there is none yet."""
         published = self._reader.refresh()
         if not published:
             raise ServiceError("no valid generation is published yet: is an agent running?")
         names = tuple(generation.uuid for generation in published)
         if self._generations is None or self._generations[0] != names:
-            table = StreamTable.of_published(published, self._reader.known_until)
-            self._generations = names, Generations(table, int(table.timestamps[-1]))
+            self._generations = names, StreamTable.of_published(published, self._reader.known_until)
         return self._generations[1]
 
     def entry(self, table: Table, topic: str, schemas: Mapping[bytes, SchemaEntry]) -> SchemaEntry:

@@ -59,7 +59,7 @@ class SnapshotRun:
 
     `refuses` says why the sink takes no snapshots, None where it does.
     `logs_changes`: records go to places of the snapshot's own, since the sink leaves out what it has by place.
-    `reads_back` gives what reads rows of these tables back by key, None for sinks that merge nothing.
+    `reads_back` gives what reads rows of these tables back by key, None where nothing has to be.
     `own_notes`: the stream decides what becomes of existing rows. Else whoever keeps the notes has, and shows it.
     """
 
@@ -73,7 +73,7 @@ class SnapshotRun:
         *,
         refuses: str | None,
         logs_changes: bool,
-        reads_back: Callable[[frozenset[str]], ReadBack | None] | None,
+        reads_back: Callable[[frozenset[str]], ReadBack | None],
         counters: bool,
         own_notes: bool,
         alone: threading.Lock,
@@ -126,8 +126,7 @@ class SnapshotRun:
 
     def read_back(self) -> ReadBack | None:
         """What reads rows back that the log leaves open, of tables that were read; None where nothing has to be."""
-        tables = self.value.tables_read
-        return self._reads_back(tables) if self._reads_back is not None and tables else None
+        return self._reads_back(self.value.tables_read)
 
     @property
     def wanted(self) -> bool:
@@ -245,7 +244,7 @@ class SnapshotRun:
     def _begin(self, snapshot: TableSnapshot, table: Table) -> TableSnapshot:
         """Note where the log is: what is written from here on comes by it."""
         topic = self._context.topic_of(table, self._context.schemas())
-        generation = self._context.generations().newest
+        generation = int(self._context.generations().timestamps[-1])
         started = snapshot.begun(table.id.hex, self._clock(), self._context.log_ends([topic]), generation)
         started = replace(started, least=self._context.limits.least_splits)
         self._keep(self.value.put(started))
@@ -278,8 +277,7 @@ class SnapshotRun:
                     log.info("%s was altered, or dropped, while it was read: the range is read again", table)
                     return
                 ends = self._ends(round_position, len(slots))
-                generations = self._context.generations().table
-                written = Written(read, round_position, {entry.schema_id: entry}, generations, ends)
+                written = Written(read, round_position, {entry.schema_id: entry}, self._context.generations(), ends)
                 summary = self._writer.write(written, self._into_sink)
                 self._written(snapshot, read, time.monotonic() - began, summary)
         finally:

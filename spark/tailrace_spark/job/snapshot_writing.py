@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from tailrace_common.settings import Settings
 from tailrace_schemas.avro import SchemaEntry
@@ -24,7 +25,7 @@ from tailrace_spark.job.runner import Attempts, ExecutorShares, Runner
 from tailrace_spark.shaping import Shape
 from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.snapshot.reading import UnreadableError
-from tailrace_spark.snapshot.stream_rows import COLUMNS, HEAD, RoundPosition, RoundReader, distinct_offsets
+from tailrace_spark.snapshot.stream_rows import HEAD, SCHEMA, RoundPosition, RoundReader, distinct_offsets
 from tailrace_spark.source.decode import BY_OFFSET, pieces
 from tailrace_spark.streams.assign import assigned_here
 from tailrace_spark.streams.lookup import StreamTable
@@ -54,7 +55,7 @@ def read_round(spark: SparkSession, reader: RoundReader) -> Iterator[ReadRound]:
     What is lost with an executor is read again when it is needed.
     """
     tasks = spark.range(0, len(reader.tasks), 1, len(reader.tasks))
-    frame = tasks.mapInArrow(reader.rows, COLUMNS).persist(StorageLevel.DISK_ONLY)
+    frame = tasks.mapInArrow(reader.rows, from_arrow_schema(SCHEMA)).persist(StorageLevel.DISK_ONLY)
     try:
         counts = frame.groupBy("slot").agg(
             F.count("op").alias("rows"),
@@ -120,7 +121,8 @@ class RoundWriter:
         if tasks is not None:
 
             def shares() -> ExecutorShares:
-                topics, frame = _checked_topics(written.position), _sorted(written.read.frame)
+                # The number is that of the topic's partitions, where records stand in those of their tokens.
+                topics, frame = {written.position.topic: written.position.partitions}, _sorted(written.read.frame)
                 return ExecutorShares(tasks, frame, written.table, written.schemas, topics)
 
             done = self._runner.on_executors(batch, written.read.rows, written.ends, shares, self._choice, until_done)
@@ -159,8 +161,3 @@ def _sorted(frame: DataFrame) -> DataFrame:
     """Each partition's records in one task, by offset, and no offset twice."""
     by_partition = frame.repartition("topic", "partition").sortWithinPartitions("topic", "partition", "offset")
     return by_partition.mapInArrow(distinct_offsets, by_partition.schema)
-
-
-def _checked_topics(position: RoundPosition) -> Mapping[str, int | None]:
-    """The topic with the number of its partitions, where records stand in those of their tokens."""
-    return {position.topic: position.partitions}

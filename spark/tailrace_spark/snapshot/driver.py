@@ -5,7 +5,6 @@ The one module of this package that imports cassandra-driver. A worker process k
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -14,11 +13,9 @@ from functools import partial
 from typing import Any, Final
 
 from cassandra import ConsistencyLevel, OperationTimedOut, ReadFailure, ReadTimeout, Unavailable
-from cassandra.auth import PlainTextAuthProvider
-from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable, Session
+from cassandra.cluster import Cluster, ExecutionProfile, NoHostAvailable, Session
 from cassandra.connection import ConnectionException
 from cassandra.policies import (
-    ConstantReconnectionPolicy,
     DCAwareRoundRobinPolicy,
     FallthroughRetryPolicy,
     NoSpeculativeExecutionPolicy,
@@ -32,10 +29,10 @@ from cassandra.protocol import (
 from cassandra.query import BoundStatement, PreparedStatement, dict_factory
 
 from tailrace_common.column_masks import Rows, can_mask, masked_columns, masked_words
-from tailrace_common.secrets import redact
 from tailrace_common.sections.cassandra import CassandraSettings
 from tailrace_common.unreachable import unreachable
 from tailrace_schemas.errors import ServiceError
+from tailrace_spark.sinks.cassandra.cluster import driver, said
 from tailrace_spark.sinks.worker_cache import WorkerCache
 from tailrace_spark.snapshot.pace import Fault
 from tailrace_spark.snapshot.page import PageColumns
@@ -196,7 +193,7 @@ def address_of(settings: SnapshotSettings) -> str:
 
 def failed(settings: SnapshotSettings, error: Exception) -> ServiceError:
     """What a failure of the driver means that is about no page."""
-    node, words = f"Cassandra at {address_of(settings)}", words_of(error)
+    node, words = f"Cassandra at {address_of(settings)}", said(error)
     return unreachable(node, words, "Cassandra", "cluster.contact_points") or ServiceError(f"{node}: {words}")
 
 
@@ -220,24 +217,12 @@ def driver_of(settings: SnapshotSettings, *, metadata: bool) -> Cluster:
         speculative_execution_policy=NoSpeculativeExecutionPolicy(),
         row_factory=dict_factory if metadata else _unchanged,
     )
-    auth = None
-    if settings.username is not None and settings.password is not None:
-        auth = PlainTextAuthProvider(settings.username, settings.password.get_secret_value())
-    protocol = {} if settings.protocol_version is None else {"protocol_version": settings.protocol_version}
-    logging.getLogger("cassandra.cluster").addFilter(_not_downgrading)
-    return Cluster(
-        list(settings.contact_points),
-        port=settings.port,
-        auth_provider=auth,
-        ssl_context=settings.tls_context("tailrace-snapshot"),
-        execution_profiles={EXEC_PROFILE_DEFAULT: profile},
-        reconnection_policy=ConstantReconnectionPolicy(1.0, max_attempts=None),
-        connect_timeout=settings.connect_timeout_seconds,
-        # Of the driver's own questions about the cluster: two seconds by default, less than a busy node needs.
-        control_connection_timeout=settings.request_timeout_seconds,
+    return driver(
+        settings,
+        settings.tls_context("tailrace-snapshot"),
+        profile,
         schema_metadata_enabled=metadata,
         token_metadata_enabled=metadata,
-        **protocol,
     )
 
 
@@ -276,11 +261,11 @@ def page_error(error: Exception) -> Exception:
         return error
     fault = _fault_of(error)
     if fault is not None:
-        return PageError(fault, words_of(error))
+        return PageError(fault, said(error))
     if "paging state" in str(error).lower():
-        return PageStateError(words_of(error))
+        return PageStateError(said(error))
     advice = "; allow_filtering = true adds it" if "ALLOW FILTERING" in str(error) else ""
-    return ServiceError(f"Cassandra refuses to read: {words_of(error)}{advice}")
+    return ServiceError(f"Cassandra refuses to read: {said(error)}{advice}")
 
 
 def service_error(error: Exception) -> ServiceError:
@@ -298,13 +283,3 @@ def _fault_of(error: Exception) -> Fault | None:
     if isinstance(error, OverloadedErrorMessage):
         return Fault.OVERLOADED
     return Fault.UNREACHABLE if isinstance(error, (*_UNREACHABLE, OSError)) else None
-
-
-def words_of(error: Exception) -> str:
-    """In one line, without secrets."""
-    return redact(" ".join(str(error).split()) or type(error).__name__)[:500]
-
-
-def _not_downgrading(record: logging.LogRecord) -> bool:
-    """The driver warns of each protocol version that it tries in vain: that is how it negotiates."""
-    return not str(record.msg).startswith("Downgrading core protocol version")

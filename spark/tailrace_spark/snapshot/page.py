@@ -5,51 +5,18 @@ It is all that is computed for each value that is read, so it is compiled.
 
 from __future__ import annotations
 
-from librt.strings import BytesWriter, read_i32_be, write_i32_le
+from librt.strings import BytesWriter, read_i32_be, read_i32_le, write_i32_le
 from mypy_extensions import i64
 
 from tailrace_schemas.errors import CorruptError, TruncatedError
 
 
-def read_columns(data: bytes, columns: int) -> list[list[bytes | None]]:
-    """The columns of `i32 rows`, then for each row and column `i32 length, bytes`; a negative length is null.
-
-    Native protocol 4 and 5, 4.2.5.2 "Rows". Raises TruncatedError where the bytes end too early, CorruptError
-    where they go on.
-    """
-    size: i64 = len(data)
-    if size < 4:
-        raise TruncatedError("a page of rows has 4 bytes or more")
-    rows = i64(read_i32_be(data, 0))
-    offset: i64 = 4
-    if rows < 0 or rows * columns * 4 > size - 4:
-        raise TruncatedError(f"a page of {rows} rows in {size} bytes")
-    parsed: list[list[bytes | None]] = [[] for _ in range(columns)]
-    row: i64 = 0
-    while row < rows:
-        for values in parsed:
-            start: i64 = offset + 4
-            if start > size:
-                raise TruncatedError("a value's length is cut", offset=offset)
-            length = i64(read_i32_be(data, offset))
-            if length < 0:
-                values.append(None)
-                offset = start
-                continue
-            offset = start + length
-            if offset > size:
-                raise TruncatedError(f"a value of {length} bytes is cut", offset=start)
-            values.append(data[start:offset])
-        row += 1
-    if offset != size:
-        raise CorruptError(f"{size - offset} bytes after the rows of a page", offset=offset)
-    return parsed
-
-
 def read_lengths(data: bytes, columns: int) -> bytes:
     """The length of each value, row by row, as i32 in little endian; a negative one is null.
 
-    `data` as of `read_columns`. So values are found without an object for each. Raises as `read_columns`.
+    `data` is `i32 rows`, then for each row and column `i32 length, bytes` (native protocol 4 and 5, 4.2.5.2 "Rows").
+    So values are found without an object for each. Raises TruncatedError where the bytes end too early, CorruptError
+    where they go on.
     """
     size: i64 = len(data)
     if size < 4:
@@ -77,8 +44,29 @@ def read_lengths(data: bytes, columns: int) -> bytes:
     return lengths.getvalue()
 
 
+def read_columns(data: bytes, columns: int) -> list[list[bytes | None]]:
+    """The values, column by column. `data` and errors as `read_lengths` has them."""
+    lengths = read_lengths(data, columns)
+    parsed: list[list[bytes | None]] = [[] for _ in range(columns)]
+    size: i64 = len(lengths)
+    index: i64 = 0
+    offset: i64 = 4
+    while index < size:
+        for values in parsed:
+            length = i64(read_i32_le(lengths, index))
+            index += 4
+            offset += 4
+            if length < 0:
+                values.append(None)
+                continue
+            start = offset
+            offset += length
+            values.append(data[start:offset])
+    return parsed
+
+
 class PageColumns:
-    """The columns of a page, taken apart when they are asked for. `data` and `width` as `read_columns` has them."""
+    """The columns of a page, taken apart when they are asked for. `data` and `width` as `read_lengths` has them."""
 
     def __init__(self, data: bytes, width: int) -> None:
         if len(data) < 4:

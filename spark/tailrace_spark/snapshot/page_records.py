@@ -99,7 +99,7 @@ class PageRecords:
         self._datacenter = datacenter.encode()
 
     def records(self, data: bytes, requested_at: i64) -> Records:
-        """Those of a page (`page.read_columns` has its form) that was asked for at this time, in microseconds.
+        """Those of a page (`page.read_lengths` has its form) that was asked for at this time, in microseconds.
 
         Raises TruncatedError where the bytes end too early.
         """

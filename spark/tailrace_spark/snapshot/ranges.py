@@ -211,12 +211,8 @@ def _round_robin(items: Sequence[Item], count: int) -> list[list[Item]]:
     return [list(items[first::count]) for first in range(min(count, len(items)))]
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """So many rows were found in so many tokens of the ring."""
-
-    rows: int
-    width: int
+Sample = tuple[int, int]
+"""So many rows were found in so many tokens of the ring."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,18 +238,16 @@ def sampled(splits: Sequence[Item]) -> Sequence[Item]:
 def sample_of(token_range: TokenRange, tokens: Sequence[int], *, is_whole: bool) -> Sample:
     """A sample of a range's first rows, by their tokens; `is_whole`: there are no others in the range."""
     if is_whole or not tokens:
-        return Sample(len(tokens), token_range.width)
-    return Sample(len(tokens), max(1, tokens[-1] - token_range.start))
+        return len(tokens), token_range.width
+    return len(tokens), max(1, tokens[-1] - token_range.start)
 
 
 def estimate(splits: Sequence[Split], tasks: int, samples: Iterable[Sample], rows_per_second: float | None) -> Estimate:
     """What reading the splits would be, by so many tasks."""
-    rows_sampled = width_sampled = 0
-    for sample in samples:
-        rows_sampled, width_sampled = rows_sampled + sample.rows, width_sampled + sample.width
+    rows_sampled, width_sampled = map(sum, zip((0, 0), *samples, strict=True))
     rows: int | None = None
     if width_sampled:
-        rows = round(rows_sampled * sum([split.range.width for split in splits]) / width_sampled)
+        rows = round(rows_sampled * width(split.range for split in splits) / width_sampled)
     octets = round(sum([split.octets for split in splits]))
     seconds = None if rows is None or rows_per_second is None else round(rows / rows_per_second)
     return Estimate(len(splits), tasks, rows, octets, seconds)

@@ -7,7 +7,7 @@ totals, where the log has shards. So such rows are read back by key, and the ans
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -15,7 +15,6 @@ from typing import Final
 from uuid import UUID
 
 from tailrace_schemas.change import Cell, Change, Marker, Op, Origin, Source
-from tailrace_schemas.cql.types import quote_identifier
 from tailrace_schemas.cql.values import split_key
 from tailrace_schemas.digest import change_digest
 from tailrace_schemas.position import Position
@@ -26,6 +25,7 @@ from tailrace_spark.snapshot.changes import GRACE_MICROS
 from tailrace_spark.snapshot.driver import PageSource, page_source
 from tailrace_spark.snapshot.pace import PageSize
 from tailrace_spark.snapshot.reading import Ask, PageError, PageReader, PendingPage, UnreadableError, hosts_of
+from tailrace_spark.snapshot.selection import statement_by_key
 from tailrace_spark.snapshot.settings import SnapshotSettings
 
 _SEEN: Final = Source("", "", Position(0, 0, 0), 0, 1, Origin.SNAPSHOT)
@@ -52,31 +52,6 @@ class Doubt:
         return [*split_key(types, change.key or b""), *(change.clustering or ())]
 
 
-def doubts_of(
-    changes: Iterable[Delivered], tables: Collection[str], *, counters: bool
-) -> dict[tuple[UUID, bool], list[Doubt]]:
-    """The rows of these tables ("keyspace.name") to be read back, by the ids of their tables and whether static.
-
-    Each row is there once. `counters`: also what changes counters.
-    """
-    rows: dict[tuple[UUID, bool], dict[tuple[object, ...], Doubt]] = {}
-    for delivered in changes:
-        change = delivered.change
-        if not is_asked(change, tables, counters=counters):
-            continue
-        rows_of_table = rows.setdefault((change.table.id, change.static), {})
-        row_key = (change.key, change.clustering)
-        earlier = rows_of_table.get(row_key)
-        written = max([0 if earlier is None else earlier.written, *[cell.written for cell in change.cells]])
-        rows_of_table[row_key] = Doubt(delivered, written)
-    return {table: list(rows_of_table.values()) for table, rows_of_table in rows.items()}
-
-
-def is_asked(change: Change, tables: Collection[str], *, counters: bool) -> bool:
-    """Whether a change's row is to be read back, of these arguments of `doubts_of`."""
-    return str(change.table) in tables and _is_open(change, counters=counters)
-
-
 def _is_open(change: Change, *, counters: bool) -> bool:
     """Whether the log leaves open what SELECT returns of the change's row."""
     if change.op is not Op.UPDATE or change.key is None:
@@ -86,16 +61,6 @@ def _is_open(change: Change, *, counters: bool) -> bool:
         return counters and live
     # A marker of the log settles it, and so does a cell that lives. Static rows have no markers.
     return not change.static and change.marker is None and not live
-
-
-def statement_by_key(table: Table, columns: Sequence[str], *, static: bool) -> str:
-    """The SELECT of these columns of a row, by the values of its key; of a static row by those of its partition's."""
-    key = [column.name for column in (table.partition_key if static else table.key)]
-    names = ", ".join([quote_identifier(name) for name in (table.partition_key[0].name, *columns)])
-    conditions = " AND ".join([f"{quote_identifier(name)} = ?" for name in key])
-    limit = " LIMIT 1" if static else ""
-    source = f"{quote_identifier(table.keyspace)}.{quote_identifier(table.name)}"
-    return f"SELECT {names} FROM {source} WHERE {conditions}{limit}"  # noqa: S608 - all names are quoted
 
 
 def answer(
@@ -150,7 +115,7 @@ def _counter(column: Column, value: bytes, written: int, requested_at: int) -> C
 class ReadBack:
     """Adds to the pieces of a batch what was read back of their rows. It is pickled with tasks, with secrets.
 
-    `tables` ("keyspace.name") are those of which a snapshot has read rows.
+    `tables` ("keyspace.name") are those of which a snapshot has read rows. `counters`: also what changes counters.
     """
 
     settings: SnapshotSettings = field(repr=False)
@@ -159,7 +124,21 @@ class ReadBack:
 
     def asks(self, change: Change) -> bool:
         """Whether a change's row is read back: behind each of its copies, as a later answer may have more."""
-        return is_asked(change, self.tables, counters=self.counters)
+        return str(change.table) in self.tables and _is_open(change, counters=self.counters)
+
+    def doubts(self, changes: Iterable[Delivered]) -> dict[tuple[UUID, bool], list[Doubt]]:
+        """The rows to be read back, each once, by the ids of their tables and whether static."""
+        rows: dict[tuple[UUID, bool], dict[tuple[object, ...], Doubt]] = {}
+        for delivered in changes:
+            change = delivered.change
+            if not self.asks(change):
+                continue
+            rows_of_table = rows.setdefault((change.table.id, change.static), {})
+            row_key = (change.key, change.clustering)
+            earlier = rows_of_table.get(row_key)
+            written = max([0 if earlier is None else earlier.written, *[cell.written for cell in change.cells]])
+            rows_of_table[row_key] = Doubt(delivered, written)
+        return {table: list(rows_of_table.values()) for table, rows_of_table in rows.items()}
 
     def added(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
         """The pieces, each followed by one of what was read back. Raises ServiceError where nodes do not answer.
@@ -168,7 +147,7 @@ class ReadBack:
         """
         for piece in pieces:
             yield piece
-            doubts = doubts_of(piece.changes, self.tables, counters=self.counters)
+            doubts = self.doubts(piece.changes)
             if doubts:
                 with page_source(self.settings) as source:
                     reading = _Reading(self.settings, source)

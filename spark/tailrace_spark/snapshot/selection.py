@@ -73,26 +73,34 @@ def statement(
 
     `condition` is CQL that rows have to meet besides. Raises SettingsError where it is more than a condition.
     """
-    key = ", ".join([quote_identifier(column.name) for column in table.partition_key])
-    parts = [
-        f"SELECT {', '.join([item.cql for item in selected])}",
-        f"FROM {quote_identifier(table.keyspace)}.{quote_identifier(table.name)}",
-        f"WHERE token({key}) > ? AND token({key}) <= ?",
-    ]
-    if condition is not None:
-        parts.append(f"AND {_checked(condition)}")
-    if allow_filtering:
-        parts.append("ALLOW FILTERING")
-    return " ".join(parts)
+    more = "" if condition is None else f" AND {_checked(condition)}"
+    return f"{_of_range(table, [item.cql for item in selected])}{more}{' ALLOW FILTERING' if allow_filtering else ''}"
 
 
 def token_statement(table: Table) -> str:
     """The SELECT of the tokens of a range's rows, with the same two values as `statement`."""
-    key = ", ".join([quote_identifier(column.name) for column in table.partition_key])
-    return (
-        f"SELECT token({key}) FROM {quote_identifier(table.keyspace)}.{quote_identifier(table.name)} "  # noqa: S608
-        f"WHERE token({key}) > ? AND token({key}) <= ?"
-    )
+    return _of_range(table, [_token(table)])
+
+
+def statement_by_key(table: Table, columns: Sequence[str], *, static: bool) -> str:
+    """The SELECT of these columns of a row, by the values of its key; of a static row by those of its partition's."""
+    key = table.partition_key if static else table.key
+    conditions = " AND ".join([f"{quote_identifier(column.name)} = ?" for column in key])
+    names = [quote_identifier(name) for name in (table.partition_key[0].name, *columns)]
+    return f"{_select(table, names)} WHERE {conditions}{' LIMIT 1' if static else ''}"
+
+
+def _of_range(table: Table, selectors: Sequence[str]) -> str:
+    return f"{_select(table, selectors)} WHERE {_token(table)} > ? AND {_token(table)} <= ?"
+
+
+def _select(table: Table, selectors: Sequence[str]) -> str:
+    source = f"{quote_identifier(table.keyspace)}.{quote_identifier(table.name)}"
+    return f"SELECT {', '.join(selectors)} FROM {source}"  # noqa: S608 - all names are quoted
+
+
+def _token(table: Table) -> str:
+    return f"token({', '.join([quote_identifier(column.name) for column in table.partition_key])})"
 
 
 def _checked(condition: str) -> str:

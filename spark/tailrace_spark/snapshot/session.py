@@ -14,6 +14,7 @@ from tailrace_schemas.definitions import tables_from_rows
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_from_json, table_to_json
+from tailrace_spark.sinks.cassandra.cluster import said
 from tailrace_spark.snapshot.driver import (
     address_of,
     connected,
@@ -23,7 +24,6 @@ from tailrace_spark.snapshot.driver import (
     release_of,
     require_unmasked,
     service_error,
-    words_of,
 )
 from tailrace_spark.snapshot.pace import PageSize
 from tailrace_spark.snapshot.ranges import (
@@ -199,7 +199,7 @@ class ClusterView:
                 log.warning(
                     "could not read the table's sizes from %s; its ranges count like those of other nodes: %s",
                     host.address,
-                    words_of(error),
+                    said(error),
                 )
                 continue
             sizes += [

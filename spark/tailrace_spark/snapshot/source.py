@@ -63,13 +63,6 @@ def change_schemas(options: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
     return schema_records(Encoder(table, settings.prefix), topic)
 
 
-class RangePartition(InputPartition):
-    """The ranges of a task."""
-
-    def __init__(self, splits: Sequence[Split]) -> None:
-        super().__init__(tuple(splits))
-
-
 class SnapshotReader(DataSourceReader):
     """Reads ranges in tasks. Pickled it has secrets, but not the tasks: each gets its own."""
 
@@ -83,7 +76,7 @@ class SnapshotReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """One for each task."""
-        return [RangePartition(task) for task in self._tasks]
+        return [InputPartition(tuple(task)) for task in self._tasks]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The RecordBatches of a task's ranges. Raises ServiceError where one cannot be read."""

@@ -25,15 +25,7 @@ from tailrace_spark.snapshot.reading import PageStateError, UnreadableError
 from tailrace_spark.snapshot.session import TableReading, range_reader
 from tailrace_spark.streams.assign import begin_task
 
-HEAD: Final = (
-    "op", "token", "written", "ttl", "expires", "digest", "topic", "partition", "offset", "schema_id", "published",
-    "value",
-)  # fmt: skip
-COLUMNS: Final = (
-    "op string, token bigint, written bigint, ttl int, expires bigint, digest binary, topic string, partition int, "
-    "offset bigint, schema_id binary, published bigint, value binary, slot int, problem string, final boolean"
-)
-_SCHEMA: Final = pa.schema(
+SCHEMA: Final = pa.schema(
     [
         ("op", pa.string()), ("token", pa.int64()), ("written", pa.int64()), ("ttl", pa.int32()),
         ("expires", pa.int64()), ("digest", pa.binary()), ("topic", pa.string()), ("partition", pa.int32()),
@@ -41,6 +33,8 @@ _SCHEMA: Final = pa.schema(
         ("slot", pa.int32()), ("problem", pa.string()), ("final", pa.bool_()),
     ]
 )  # fmt: skip
+"""Of what tasks give: records, or why a slot has none."""
+HEAD: Final = tuple(SCHEMA.names[:-3])
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +114,8 @@ class RoundReader:
             [written // 1000 for written in records.written], records.values, [slot] * count, [None] * count,
             [None] * count,
         )  # fmt: skip
-        arrays = [pa.array(values, field.type) for values, field in zip(columns, _SCHEMA, strict=True)]
-        return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
+        arrays = [pa.array(values, field.type) for values, field in zip(columns, SCHEMA, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
 
 def distinct_offsets(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -145,6 +139,4 @@ def distinct_offsets(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
 
 def _problem(slot: int, words: str, *, final: bool) -> pa.RecordBatch:
     """The row of a slot that cannot be read."""
-    values = (*[None] * len(HEAD), slot, words, final)
-    arrays = [pa.array([value], field.type) for value, field in zip(values, _SCHEMA, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
+    return pa.RecordBatch.from_pylist([{"slot": slot, "problem": words, "final": final}], SCHEMA)

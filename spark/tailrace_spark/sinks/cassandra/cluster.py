@@ -25,6 +25,7 @@ from cassandra.protocol import ConfigurationException, SyntaxException
 from cassandra.query import UNSET_VALUE, BatchStatement, BatchType, BoundStatement, PreparedStatement, tuple_factory
 
 from tailrace_common.secrets import redact
+from tailrace_common.sections.cassandra import CassandraSettings
 from tailrace_common.unreachable import unreachable
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.cassandra.cql import ABSENT, Mutation, Part, Value, mutation_of
@@ -160,7 +161,7 @@ class CassandraStore:
                 self._session, statements, concurrency=self._settings.concurrency, raise_on_first_error=True
             )
         except _REFUSALS as error:
-            raise RefusedError(_said(error)) from error
+            raise RefusedError(said(error)) from error
         except Exception as error:
             raise self._failed(error) from error
 
@@ -203,7 +204,7 @@ class CassandraStore:
             try:
                 prepared = self._prepared[statement] = self._session.prepare(statement)
             except _REFUSALS as error:
-                raise RefusedError(_said(error)) from error
+                raise RefusedError(said(error)) from error
             except Exception as error:
                 raise self._failed(error) from error
         return prepared
@@ -216,12 +217,12 @@ class CassandraStore:
         except AlreadyExists:
             raise
         except _REFUSALS as error:
-            raise RefusedError(_said(error)) from error
+            raise RefusedError(said(error)) from error
         except Exception as error:
             raise self._failed(error) from error
 
     def _failed(self, error: Exception) -> ServiceError:
-        node, words = f"Cassandra at {self._where}", _said(error)
+        node, words = f"Cassandra at {self._where}", said(error)
         return unreachable(node, words, "Cassandra") or ServiceError(f"{node}: {words}")
 
 
@@ -234,7 +235,7 @@ def _row(values: Iterable[bytes | None]) -> tuple[Value, ...]:
     return tuple(ABSENT if value is None else value for value in values)
 
 
-def _said(error: Exception) -> str:
+def said(error: Exception) -> str:
     """In one line, without secrets."""
     return redact(" ".join(str(error).split()) or type(error).__name__)[:500]
 
@@ -247,6 +248,11 @@ def _driver(settings: CassandraTargetSettings, tls: Any) -> Cluster:
         request_timeout=settings.request_timeout_seconds,
         row_factory=tuple_factory,
     )
+    return driver(settings, tls, profile)
+
+
+def driver(settings: CassandraSettings, tls: Any, profile: ExecutionProfile, **options: object) -> Cluster:
+    """The driver, not connected yet, with other options of its `Cluster`. `tls` is the settings' context, or None."""
     auth = None
     if settings.username is not None and settings.password is not None:
         auth = PlainTextAuthProvider(settings.username, settings.password.get_secret_value())
@@ -263,6 +269,7 @@ def _driver(settings: CassandraTargetSettings, tls: Any) -> Cluster:
         # Of the driver's own questions about the cluster: two seconds by default, less than a busy node needs.
         control_connection_timeout=settings.request_timeout_seconds,
         **protocol,
+        **options,
     )
 
 

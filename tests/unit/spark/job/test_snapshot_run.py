@@ -84,7 +84,7 @@ class Cluster:
         return f"t.{table}"
 
     def generations(self) -> Any:
-        return SimpleNamespace(newest=0, table=None)
+        return SimpleNamespace(timestamps=[0])
 
     def log_ends(self, topics: Any) -> dict[str, dict[str, int]]:
         del topics
@@ -133,8 +133,9 @@ def run_of(
     context: Any = cluster
     spark: Any = None
     return SnapshotRun(
-        spark, notes, context, writer, planned, own_notes=own_notes, refuses=None, logs_changes=False, reads_back=None,
-        counters=False, alone=threading.Lock(), metrics=metrics or StreamMetrics(), clock=lambda: 1.0,
+        spark, notes, context, writer, planned, own_notes=own_notes, refuses=None, logs_changes=False,
+        reads_back=lambda _: None, counters=False, alone=threading.Lock(), metrics=metrics or StreamMetrics(),
+        clock=lambda: 1.0,
     )  # fmt: skip
 
 

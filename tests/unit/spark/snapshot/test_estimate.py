@@ -48,4 +48,4 @@ def test_without_samples_no_rows_are_told() -> None:
 
 
 def test_one_partition_that_fills_a_sample_is_no_division_by_zero() -> None:
-    assert sample_of(TokenRange(0, 100), [1] * SAMPLE_ROWS, is_whole=False) == Sample(SAMPLE_ROWS, 1)
+    assert sample_of(TokenRange(0, 100), [1] * SAMPLE_ROWS, is_whole=False) == (SAMPLE_ROWS, 1)

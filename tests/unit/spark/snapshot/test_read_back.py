@@ -19,8 +19,9 @@ from tailrace_spark.rowstate.row import merge, state_of
 from tailrace_spark.rowstate.visible import visible
 from tailrace_spark.snapshot.changes import GRACE_MICROS
 from tailrace_spark.snapshot.pace import Fault
-from tailrace_spark.snapshot.read_back import Doubt, ReadBack, answer, doubts_of, statement_by_key
+from tailrace_spark.snapshot.read_back import Doubt, ReadBack, answer
 from tailrace_spark.snapshot.reading import Page, PageError, UnreadableError
+from tailrace_spark.snapshot.selection import statement_by_key
 from tailrace_spark.snapshot.settings import SnapshotSettings
 from tests.unit.spark.rowstate.counters import COUNTERS, Shard, context
 from tests.unit.spark.snapshot.pages import columns_page
@@ -138,8 +139,8 @@ def delivered(of: Change, offset: int = 0) -> Delivered:
 
 
 def doubts(*changes: Change, counters: bool = True) -> list[Doubt]:
-    tables = {str(ROWS), str(COUNTERS)}
-    by_table = doubts_of([delivered(of, offset) for offset, of in enumerate(changes)], tables, counters=counters)
+    read_back = ReadBack(SnapshotSettings(table="system.local"), frozenset([str(ROWS), str(COUNTERS)]), counters)
+    by_table = read_back.doubts([delivered(of, offset) for offset, of in enumerate(changes)])
     return [doubt for rows in by_table.values() for doubt in rows]
 
 
