@@ -122,7 +122,6 @@ def test_one_range_behind_too_many_tombstones_is_its_tables_failure_and_no_other
         with pytest.raises(UnreadableError, match=f"of {dead} cannot be read"):
             list(changes(reading(settings, dead)))
         publication = Publication(settings, reading(settings, dead, ranges=16))
-        publication.begin(new=False)
         with pytest.raises(ServiceError, match=f"range .* of {dead}: .* cannot be read, not even a row at a time"):
             publication.publish(run_here)
         totals, left = publication.totals()
@@ -233,7 +232,6 @@ def test_masked_values_are_taken_for_data_by_nobody(
     until(lambda: given(asked), "a grant that counts")
     assert not [row for row in check_cassandra(settings) if row.name == "masked columns"]
     publication = Publication(settings, asked)
-    publication.begin(new=False)
     publication.publish(run_here)
     records = published(kafka, prefix, f"{prefix}.shop.people")
     values = {cell.value for record in records for cell in record.change.cells}

@@ -43,7 +43,7 @@ from tailrace_spark.job.metrics import StreamMetrics
 from tailrace_spark.job.offsets import UNKNOWN_FORM
 from tailrace_spark.job.progress import Ends, Progress, SinkInfo
 from tailrace_spark.job.sharing import ALONE, LONGEST_PAUSE_SECONDS, NEAR, Handover
-from tailrace_spark.job.snapshot_assembly import read_back_of
+from tailrace_spark.job.snapshot_context import read_back_of
 from tailrace_spark.job.stream import Stream
 from tailrace_spark.shaping import shape_of
 from tailrace_spark.sinks.letters import LetterTopic

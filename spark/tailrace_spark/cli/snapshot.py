@@ -188,8 +188,7 @@ def _publish(settings: Settings, reading: SnapshotSettings, *, new: bool) -> Non
     from tailrace_spark.job.session import SparkOnce
     from tailrace_spark.snapshot.publication import Publication
 
-    publication = Publication(settings, reading)
-    publication.begin(new=new)
+    publication = Publication(settings, reading, new=new)
     earlier, unpublished = publication.totals()
     _say_begun(
         publication.record.id, publication.destination.topic, earlier.ranges, len(unpublished), publication.resumed

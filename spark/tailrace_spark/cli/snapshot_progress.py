@@ -54,7 +54,7 @@ def line_of(snapshot: str, totals: Totals, before: Totals, seconds: float) -> di
 
 def _watch(publication: Publication, show: Show, stop: threading.Event) -> None:
     began = time.monotonic()
-    with closing(publication.records()) as records:
+    with closing(publication.records(publication.record.id)) as records:
         while not stop.wait(_LOOK_SECONDS):
             try:
                 records.read()

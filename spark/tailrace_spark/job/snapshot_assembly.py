@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from functools import partial
 
 from pyspark.sql import SparkSession
 
@@ -14,28 +13,14 @@ from tailrace_spark.job.fitness import refused_by
 from tailrace_spark.job.metrics import StreamMetrics
 from tailrace_spark.job.offsets import PlannedOffsets
 from tailrace_spark.job.runner import Runner
-from tailrace_spark.job.snapshot_context import SnapshotContext, read_settings
+from tailrace_spark.job.snapshot_context import SnapshotContext
 from tailrace_spark.job.snapshot_notes import REQUESTS, Notes, SnapshotNotes
 from tailrace_spark.job.snapshot_run import SnapshotRun
 from tailrace_spark.job.snapshot_writing import RoundWriter
 from tailrace_spark.shaping import masks_of, shape_of
 from tailrace_spark.sinks.protocol import Sink
-from tailrace_spark.snapshot.read_back import ReadBack
 from tailrace_spark.source.kafka import reads_topic
 from tailrace_spark.tasks.job import TaskRunner, TaskSettings
-
-
-def read_back_of(settings: Settings, sink: Sink, tables: frozenset[str]) -> ReadBack | None:
-    """What reads rows back that the log leaves open, of tables that were read; None where nothing has to be."""
-    if not tables or not _merges(sink):
-        return None
-    counters = sink.capabilities.sweeping is not None
-    return ReadBack(read_settings(settings), tables, counters)
-
-
-def _merges(sink: Sink) -> bool:
-    """A sink that appends has each change as it was written, and no rows that are in doubt."""
-    return sink.capabilities.whole_updates is None and not sink.capabilities.ordered
 
 
 def snapshot_run(
@@ -73,15 +58,12 @@ def snapshot_run(
     folder = f"{stream.checkpoint.rstrip('/')}/tailrace/{REQUESTS}"
     return SnapshotRun(
         spark,
+        settings,
+        sink,
         notes or SnapshotNotes(files, files_in(spark, folder), stream.checkpoint),
         SnapshotContext(spark, settings, reads_topic(spark, settings)),
         RoundWriter(spark, settings, sink, shape, runner, tasks),
         planned,
-        refuses=refuses,
-        # A sink that wants its changes in order appends them, and leaves out what it has by their places.
-        logs_changes=capabilities.ordered,
-        reads_back=partial(read_back_of, settings, sink),
-        counters=_merges(sink) and capabilities.sweeping is not None,
         own_notes=notes is None,
         alone=alone,
         metrics=metrics,

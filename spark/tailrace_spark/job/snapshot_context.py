@@ -16,8 +16,10 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import Internal, internal_topic
 from tailrace_spark.batch.delivery import by_topic
+from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.snapshot.publishing import topic_of
 from tailrace_spark.snapshot.ranges import Split
+from tailrace_spark.snapshot.read_back import ReadBack
 from tailrace_spark.snapshot.rounds import tasks_of
 from tailrace_spark.snapshot.session import ClusterView, Ring, TableReading
 from tailrace_spark.snapshot.settings import SnapshotSettings, settings_at
@@ -145,6 +147,21 @@ class SnapshotContext(Closing):
         # Cassandra asks for ALLOW FILTERING wherever a condition stands beside a range of tokens.
         options = {"table": str(table), "filter": where, "allow_filtering": where is not None}
         return self._cluster().reading(self._reading.model_copy(update=options), table)
+
+
+def read_back_of(settings: Settings, sink: Sink, tables: frozenset[str]) -> ReadBack | None:
+    """What reads rows back that the log leaves open, of tables that were read; None where nothing has to be."""
+    return ReadBack(read_settings(settings), tables, takes_totals(sink)) if tables and _merges(sink) else None
+
+
+def takes_totals(sink: Sink) -> bool:
+    """Whether a sink takes the totals of counters, which are read back ever after."""
+    return _merges(sink) and sink.capabilities.sweeping is not None
+
+
+def _merges(sink: Sink) -> bool:
+    """A sink that appends has each change as it was written, and no rows that are in doubt."""
+    return sink.capabilities.whole_updates is None and not sink.capabilities.ordered
 
 
 def read_settings(settings: Settings, table: str = "system.local", *, concurrent_ranges: int = 1) -> SnapshotSettings:

@@ -7,6 +7,7 @@ whatever dies. A request is a file of its own, which the stream removes once its
 from __future__ import annotations
 
 import logging
+from operator import attrgetter
 from typing import Final, Protocol
 
 from tailrace_schemas.errors import CorruptError, SettingsError
@@ -67,7 +68,7 @@ class SnapshotNotes:
                 f"stream.checkpoint {self._checkpoint}: tailrace/{'; '.join(problems)}. Install the version that wrote "
                 f"it, or remove {' and '.join(_NAMES)}: snapshots then begin again"
             )
-        return max(values, key=_sequence, default=Snapshots())
+        return max(values, key=attrgetter("sequence"), default=Snapshots())
 
     def write(self, value: Snapshots) -> None:
         """Keep it, in place of the older of the two."""
@@ -94,7 +95,3 @@ class SnapshotNotes:
     def take(self, name: str) -> None:
         """Remove a request that progress has."""
         self._requests.delete(name)
-
-
-def _sequence(value: Snapshots) -> int:
-    return value.sequence

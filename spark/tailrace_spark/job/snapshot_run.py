@@ -22,18 +22,20 @@ from pyspark.sql import SparkSession
 from tailrace_common.backoff import Backoff, Waits
 from tailrace_common.cli.logs import carried
 from tailrace_common.sections.stream import StreamSettings
+from tailrace_common.settings import Settings
 from tailrace_common.unreachable import problem_and_remedy, with_next_try
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.job.endings import StoppedError, reason
-from tailrace_spark.job.fitness import existing_rows, named
+from tailrace_spark.job.fitness import existing_rows, named, refused_by
 from tailrace_spark.job.metrics import StreamMetrics
 from tailrace_spark.job.offsets import Offsets, PlannedOffsets
 from tailrace_spark.job.runner import MissingPackagesError, missing_packages
-from tailrace_spark.job.snapshot_context import SnapshotContext
+from tailrace_spark.job.snapshot_context import SnapshotContext, read_back_of, takes_totals
 from tailrace_spark.job.snapshot_notes import Notes
 from tailrace_spark.job.snapshot_writing import ReadRound, RoundWriter, Written, read_round
+from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.snapshot.progress import Snapshots, State, TableSnapshot, status_row
 from tailrace_spark.snapshot.ranges import Split, union
 from tailrace_spark.snapshot.read_back import ReadBack
@@ -57,40 +59,34 @@ T = TypeVar("T")
 class SnapshotRun:
     """Reads a stream's snapshots, by one thread at a time. `alone` is held while the sink is used.
 
-    `refuses` says why the sink takes no snapshots, None where it does.
-    `logs_changes`: records go to places of the snapshot's own, since the sink leaves out what it has by place.
-    `reads_back` gives what reads rows of these tables back by key, None where nothing has to be.
     `own_notes`: the stream decides what becomes of existing rows. Else whoever keeps the notes has, and shows it.
     """
 
     def __init__(
         self,
         spark: SparkSession,
+        settings: Settings,
+        sink: Sink,
         notes: Notes,
         context: SnapshotContext,
         writer: RoundWriter,
         planned: PlannedOffsets,
         *,
-        refuses: str | None,
-        logs_changes: bool,
-        reads_back: Callable[[frozenset[str]], ReadBack | None],
-        counters: bool,
         own_notes: bool,
         alone: threading.Lock,
         metrics: StreamMetrics,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._spark = spark
+        self._settings = settings
+        self._sink = sink
+        self._refuses = refused_by(sink.capabilities)
         self._notes = notes
         # Its own: an application may run many streams, and a group is cancelled as a whole.
         self._group = f"tailrace-snapshot-{uuid4().hex[:12]}"
         self._context = context
         self._writer = writer
         self._planned = planned
-        self._refuses = refuses
-        self._logs_changes = logs_changes
-        self._reads_back = reads_back
-        self._counters = counters
         self._own_notes = own_notes
         self._alone = alone
         self._metrics = metrics
@@ -126,7 +122,7 @@ class SnapshotRun:
 
     def read_back(self) -> ReadBack | None:
         """What reads rows back that the log leaves open, of tables that were read; None where nothing has to be."""
-        return self._reads_back(self.value.tables_read)
+        return read_back_of(self._settings, self._sink, self.value.tables_read)
 
     @property
     def wanted(self) -> bool:
@@ -217,7 +213,7 @@ class SnapshotRun:
         elif snapshot.table_id not in (None, table.id.hex):
             reason = f"{snapshot.table} was dropped and created again: `tailrace snapshot start` reads the new table"
             self._end(snapshot, State.DROPPED, reason)
-        elif table.is_counter and not self._counters:
+        elif table.is_counter and not takes_totals(self._sink):
             reason = f"{snapshot.table} has counters: this sink takes no totals, which CQL shows (docs/snapshots.md)"
             self._end(snapshot, State.REFUSED, reason)
         else:
@@ -260,8 +256,10 @@ class SnapshotRun:
         began = time.monotonic()
         schemas = self._context.schemas()
         topic = self._context.topic_of(table, schemas)
-        partitions = None if self._logs_changes else self._context.partitions_of(topic)
-        if self._logs_changes:
+        partitions = None
+        if not self._sink.capabilities.ordered:
+            partitions = self._context.partitions_of(topic)
+        else:  # a sink that appends leaves out what it has by place, so a snapshot has some of its own
             topic = f"{topic}{SNAPSHOT_MARK}{snapshot.id}"
         round_position = RoundPosition(topic, noted.number, partitions)
         entry = self._context.entry(table, topic, schemas)

@@ -133,6 +133,11 @@ class ReadChanges:
         return replace(change, digest=change_digest(change))
 
 
+def total_of(value: bytes, requested_at: int) -> bytes:
+    """A counter's cell for a total as SELECT gives it."""
+    return context_of_total(int.from_bytes(value, "big", signed=True), requested_at)
+
+
 def _indices_of(column: Column, index: dict[tuple[bytes, Kind], int]) -> _Indices:
     name = column.name_bytes
     return _Indices(column, index[name, "value"], index.get((name, "writetime")), index.get((name, "ttl")))
@@ -160,7 +165,7 @@ class _Cells:
             written = None if column_indices.writetime is None else row[column_indices.writetime]
             ttl = None if column_indices.ttl is None else row[column_indices.ttl]
             if column_indices.column.type.kind == "counter":
-                context = context_of_total(int.from_bytes(value, "big", signed=True), self._requested_at)
+                context = total_of(value, self._requested_at)
                 self._put(column_indices.column, None, self._requested_at - GRACE_MICROS, None, context)
             elif column_indices.column.type.multicell:
                 self._elements(column_indices.column, value, written, ttl)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
@@ -29,15 +28,14 @@ from cassandra.protocol import (
 from cassandra.query import BoundStatement, PreparedStatement, dict_factory
 
 from tailrace_common.column_masks import Rows, can_mask, masked_columns, masked_words
-from tailrace_common.sections.cassandra import CassandraSettings
 from tailrace_common.unreachable import unreachable
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.cassandra.cluster import driver, said
 from tailrace_spark.sinks.worker_cache import WorkerCache
 from tailrace_spark.snapshot.pace import Fault
-from tailrace_spark.snapshot.page import PageColumns
+from tailrace_spark.snapshot.page import PageColumns, read_columns
 from tailrace_spark.snapshot.reading import Page, PageError, PageStateError, UnreadableError
-from tailrace_spark.snapshot.settings import SnapshotSettings
+from tailrace_spark.snapshot.settings import SnapshotSettings, settings_at
 
 _TIMEOUTS: Final = (OperationTimedOut, ReadTimeout)
 _UNREACHABLE: Final = (NoHostAvailable, Unavailable, ConnectionException, IsBootstrappingErrorMessage)
@@ -142,9 +140,8 @@ class PageSource:
             pages = self._session.execute(query, host=node).current_rows
         except Exception as error:
             raise page_error(error) from error
-        return [
-            tuple([(value or b"").decode() for value in row]) for page in pages for row in zip(*page.all(), strict=True)
-        ]
+        rows = [row for page in pages for row in zip(*read_columns(*page), strict=True)]
+        return [tuple([(value or b"").decode() for value in row]) for row in rows]
 
     def _node(self, host: str | None) -> Any:
         hosts = self._cluster.metadata.all_hosts() if host is not None else ()
@@ -160,26 +157,14 @@ class PageSource:
         return prepared
 
 
-@dataclass(frozen=True, slots=True)
-class _Contact:
-    """What a connection is opened from: those settings that make it another one."""
-
-    names: tuple[object, ...]
-    settings: SnapshotSettings = field(compare=False, repr=False)
-
-
-_SOURCES: Final = WorkerCache[_Contact, PageSource](lambda contact: PageSource(contact.settings))
+_SOURCES: Final = WorkerCache[SnapshotSettings, PageSource](PageSource)
 
 
 def page_source(settings: SnapshotSettings) -> AbstractContextManager[PageSource]:
     """This process's connection to a cluster, opened when it is first asked for. Raises ServiceError."""
-    return _SOURCES.borrowed(_Contact(_contact(settings), settings))
-
-
-def _contact(settings: SnapshotSettings) -> tuple[object, ...]:
-    """What makes a connection another one."""
-    names = (*CassandraSettings.model_fields, "datacenter", "consistency", "allow_masked_values")
-    return tuple([getattr(settings, name) for name in names])
+    # Of the settings those alone that make it another connection.
+    options = {name: getattr(settings, name) for name in ("datacenter", "consistency", "allow_masked_values")}
+    return _SOURCES.borrowed(settings_at(settings, table="system.local", **options))
 
 
 def _now() -> int:

@@ -5,10 +5,19 @@ It is all that is computed for each value that is read, so it is compiled.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from librt.strings import BytesWriter, read_i32_be, read_i32_le, write_i32_le
 from mypy_extensions import i64
 
 from tailrace_schemas.errors import CorruptError, TruncatedError
+
+
+def row_count(data: bytes) -> int:
+    """How many rows a page says to have. Raises TruncatedError."""
+    if len(data) < 4:
+        raise TruncatedError("a page of rows has 4 bytes or more")
+    return read_i32_be(data, 0)
 
 
 def read_lengths(data: bytes, columns: int) -> bytes:
@@ -19,9 +28,7 @@ def read_lengths(data: bytes, columns: int) -> bytes:
     where they go on.
     """
     size: i64 = len(data)
-    if size < 4:
-        raise TruncatedError("a page of rows has 4 bytes or more")
-    rows = i64(read_i32_be(data, 0))
+    rows = i64(row_count(data))
     values = rows * columns
     if rows < 0 or values * 4 > size - 4:
         raise TruncatedError(f"a page of {rows} rows in {size} bytes")
@@ -65,26 +72,8 @@ def read_columns(data: bytes, columns: int) -> list[list[bytes | None]]:
     return parsed
 
 
-class PageColumns:
-    """The columns of a page, taken apart when they are asked for. `data` and `width` as `read_lengths` has them."""
+class PageColumns(NamedTuple):
+    """The bytes of a page, as `read_lengths` takes them apart, and how many columns its rows have."""
 
-    def __init__(self, data: bytes, width: int) -> None:
-        if len(data) < 4:
-            raise TruncatedError("a page of rows has 4 bytes or more")
-        self.data = data
-        self.width = width
-        self.rows: int = read_i32_be(data, 0)
-        self._columns: list[list[bytes | None]] | None = None
-
-    def __len__(self) -> int:
-        return self.width
-
-    def __getitem__(self, index: int) -> list[bytes | None]:
-        return self.all()[index]
-
-    def all(self) -> list[list[bytes | None]]:
-        """All of them."""
-        columns = self._columns
-        if columns is None:
-            columns = self._columns = read_columns(self.data, self.width)
-        return columns
+    data: bytes
+    width: int

@@ -23,6 +23,7 @@ from tailrace_schemas.transcode.plans import RowPlan
 from tailrace_schemas.transcode.primitives import write_long, write_text
 from tailrace_schemas.transcode.record import Partition, RecordWriter
 from tailrace_schemas.transcode.row import NONE, NULL, RowCells
+from tailrace_spark.snapshot.page import row_count
 
 ROW_BITS: Final = 44
 """The bits of a row's number."""
@@ -105,7 +106,7 @@ class PageRecords:
         """
         records = Records()
         source = self._source(requested_at)
-        rows = i64(read_i32_be(data, 0))
+        rows = i64(row_count(data))
         offset: i64 = 4
         row: i64 = 0
         while row < rows:

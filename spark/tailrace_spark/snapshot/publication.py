@@ -35,8 +35,7 @@ from tailrace_spark.snapshot.records import (
     MARK_HEADER,
     SnapshotRecord,
     encode_snapshot,
-    range_key,
-    snapshot_key,
+    key_of,
 )
 from tailrace_spark.snapshot.session import survey, take_samples
 from tailrace_spark.snapshot.settings import SnapshotSettings
@@ -127,33 +126,21 @@ class Totals:
 class Publication:
     """One snapshot of a table into its topic. Raises SettingsError, ServiceError, FencedError from its methods."""
 
-    def __init__(self, settings: Settings, reading: SnapshotSettings) -> None:
-        self._survey = survey(reading)
-        self.destination, self._announcements = prepared(settings, self._survey.table)
-        self._record: SnapshotRecord | None = None
-        self.resumed = False
-        """Whether an earlier command began it."""
-
-    @property
-    def record(self) -> SnapshotRecord:
-        """The snapshot's own record."""
-        if self._record is None:
-            raise ValueError("begin the snapshot first")
-        return self._record
-
-    def begin(self, *, new: bool) -> None:
+    def __init__(self, settings: Settings, reading: SnapshotSettings, *, new: bool = False) -> None:
         """Announce the definition, and go on with the table's unfinished snapshot, or begin one; `new`: begin one."""
-        with closing(self.records()) as records:
+        self._survey = survey(reading)
+        self.destination, announcements = prepared(settings, self._survey.table)
+        with closing(self.records(None)) as records:
             records.read()
-            earlier = records.unfinished(self._survey.table.id, self._survey.reading.settings.token_range)
+            earlier = records.unfinished(self._survey.table.id, reading.token_range)
         if earlier is not None and new:
             self._end(earlier, cancelled=True)
             earlier = None
         self.resumed = earlier is not None
-        record = earlier or self._planned()
-        first = [] if self.resumed else [*self._marks(record, "first"), self._snapshot_record(record)]
-        self._commit(record.id, self._announcements, first)  # readers have the definition before the first row
-        self._record = record
+        """Whether an earlier command began it."""
+        self.record = earlier or self._planned()
+        first = [] if self.resumed else [*self._marks(self.record, "first"), self._snapshot_record(self.record)]
+        self._commit(self.record.id, announcements, first)  # readers have the definition before the first row
 
     def publish(self, run: Run) -> Totals:
         """Publish all ranges that are not out yet, then end the snapshot."""
@@ -175,15 +162,14 @@ class Publication:
 
     def totals(self) -> tuple[Totals, list[int]]:
         """How far it is, and the numbers of the ranges that are not done."""
-        with closing(self.records()) as records:
+        with closing(self.records(self.record.id)) as records:
             records.read()
             done = {index for index, entry in records.ranges_of(self.record.id).items() if entry.done}
             numbers = range(len(self.record.ranges))
             return totals_of(self.record, records), [index for index in numbers if index not in done]
 
-    def records(self) -> SnapshotRecords:
-        """A reader of how far it is, for `totals_of`."""
-        only = None if self._record is None else self._record.id
+    def records(self, only: str | None) -> SnapshotRecords:
+        """A reader of how far snapshots are, for `totals_of`, or how far one is."""
         return SnapshotRecords(self.destination.kafka, self.destination.prefix, only=only)
 
     def _planned(self) -> SnapshotRecord:
@@ -202,7 +188,7 @@ class Publication:
     def _end(self, record: SnapshotRecord, *, cancelled: bool = False) -> None:
         """In one transaction: the last marks, that it has ended, and tombstones for its ranges' records."""
         ended = replace(record, ended=time.time_ns() // 1_000_000, cancelled=cancelled)
-        keys = [range_key(record.id, index) for index in range(len(record.ranges))]
+        keys = [key_of(record.id, index) for index in range(len(record.ranges))]
         tombstones = [KafkaRecord(self.destination.progress, 0, key, None) for key in keys]
         marks = self._marks(record, "cancelled" if cancelled else "last")
         self._commit(record.id, [*marks, self._snapshot_record(ended), *tombstones])
@@ -222,7 +208,7 @@ class Publication:
         return [KafkaRecord(record.topic, partition, MARK, None, headers) for partition in partitions]
 
     def _snapshot_record(self, record: SnapshotRecord) -> KafkaRecord:
-        return KafkaRecord(self.destination.progress, 0, snapshot_key(record.id), encode_snapshot(record))
+        return KafkaRecord(self.destination.progress, 0, key_of(record.id), encode_snapshot(record))
 
 
 def totals_of(record: SnapshotRecord, records: SnapshotRecords) -> Totals:

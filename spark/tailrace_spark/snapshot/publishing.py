@@ -40,8 +40,8 @@ from tailrace_spark.snapshot.records import (
     decode_range,
     decode_snapshot,
     encode_range,
+    key_of,
     parse_key,
-    range_key,
 )
 from tailrace_spark.snapshot.session import TableReading, range_reader
 from tailrace_spark.streams.assign import begin_task
@@ -144,7 +144,7 @@ class Destination:
 
     def range_record(self, snapshot_id: str, index: int, record: RangeRecord) -> KafkaRecord:
         """How far a range is, for `progress`."""
-        return KafkaRecord(self.progress, 0, range_key(snapshot_id, index), encode_range(record))
+        return KafkaRecord(self.progress, 0, key_of(snapshot_id, index), encode_range(record))
 
     def transactions(self, snapshot_id: str, suffix: str = "") -> KafkaTransactions:
         """Transactions of a snapshot, of the driver or of one range; not open yet."""

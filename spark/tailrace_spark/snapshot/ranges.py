@@ -9,6 +9,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from operator import attrgetter
 from typing import Final, TypeVar
 
 from tailrace_schemas.errors import SettingsError
@@ -128,7 +129,7 @@ class Estimates:
             width = sum([token_range.width for token_range in ranges])
             for token_range in ranges:
                 octets_by_range[token_range] = max(0, size) * max(0, partitions) * (token_range.width / width)
-        ordered = sorted(octets_by_range, key=lambda token_range: token_range.start)
+        ordered = sorted(octets_by_range, key=attrgetter("start"))
         return cls(tuple(ordered), tuple([octets_by_range[token_range] for token_range in ordered]))
 
     def octets_of(self, token_range: TokenRange) -> float:
@@ -261,7 +262,7 @@ WHOLE: Intervals = (TokenRange(),)
 def union(*sets: Iterable[TokenRange]) -> Intervals:
     """All tokens of these ranges, which may overlap and come in any order."""
     joined: list[TokenRange] = []
-    for token_range in sorted((token_range for ranges in sets for token_range in ranges), key=_start):
+    for token_range in sorted((token_range for ranges in sets for token_range in ranges), key=attrgetter("start")):
         if joined and token_range.start <= joined[-1].end:
             joined[-1] = TokenRange(joined[-1].start, max(joined[-1].end, token_range.end))
         else:
@@ -302,7 +303,3 @@ def from_pairs(pairs: Iterable[Sequence[int]]) -> Intervals:
 def width(ranges: Iterable[TokenRange]) -> int:
     """How many tokens they have."""
     return sum(token_range.width for token_range in ranges)
-
-
-def _start(token_range: TokenRange) -> int:
-    return token_range.start

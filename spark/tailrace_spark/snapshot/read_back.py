@@ -18,10 +18,9 @@ from tailrace_schemas.change import Cell, Change, Marker, Op, Origin, Source
 from tailrace_schemas.cql.values import split_key
 from tailrace_schemas.digest import change_digest
 from tailrace_schemas.position import Position
-from tailrace_schemas.table import Column, Table
+from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece
-from tailrace_spark.rowstate.cells import context_of_total
-from tailrace_spark.snapshot.changes import GRACE_MICROS
+from tailrace_spark.snapshot.changes import GRACE_MICROS, total_of
 from tailrace_spark.snapshot.driver import PageSource, page_source
 from tailrace_spark.snapshot.pace import PageSize
 from tailrace_spark.snapshot.reading import Ask, PageError, PageReader, PendingPage, UnreadableError, hosts_of
@@ -79,7 +78,7 @@ def answer(
         by_name = {column.name: column for column in change.table.columns}
         cells = tuple(
             [
-                _counter(by_name[name], value, doubt.written, requested_at)
+                Cell(by_name[name], None, doubt.written, None, None, total_of(value, requested_at))
                 for name, value in zip(columns, row, strict=True)
                 if value is not None and name in by_name
             ]
@@ -103,12 +102,6 @@ def answer(
     read = replace(read, digest=change_digest(read))
     # The message is of the change that was in doubt, not of the row that was read.
     return replace(doubt.delivered, change=read, message=b"", others=(), images=None)
-
-
-def _counter(column: Column, value: bytes, written: int, requested_at: int) -> Cell:
-    return Cell(
-        column, None, written, None, None, context_of_total(int.from_bytes(value, "big", signed=True), requested_at)
-    )
 
 
 @dataclass(frozen=True, slots=True)

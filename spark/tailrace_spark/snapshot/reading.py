@@ -17,7 +17,7 @@ from tailrace_common.backoff import Timing, Waits
 from tailrace_common.unreachable import with_next_try
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.snapshot.pace import Fault, PageSize, RowRate
-from tailrace_spark.snapshot.page import PageColumns
+from tailrace_spark.snapshot.page import PageColumns, read_columns, row_count
 from tailrace_spark.snapshot.ranges import Split
 
 log = logging.getLogger("tailrace_spark")
@@ -63,12 +63,12 @@ class Page:
     @property
     def columns(self) -> Sequence[Sequence[bytes | None]]:
         """The columns, taken apart. Raises TruncatedError, CorruptError where a node sent something else."""
-        return self.parsed.all()
+        return read_columns(*self.parsed)
 
     @property
     def rows(self) -> int:
-        """How many rows it has."""
-        return self.parsed.rows
+        """How many rows it has. Raises TruncatedError."""
+        return row_count(self.parsed.data)
 
 
 class PendingPage(Protocol):
@@ -79,18 +79,13 @@ class PendingPage(Protocol):
         ...
 
 
-class PageSource(Protocol):
-    """What pages are asked of."""
+Select = Callable[[str, Sequence[bytes | None], int, bytes | None, str | None], PendingPage]
+"""Asks for a page of a SELECT: its values, most rows, the paging state that it begins at, the id of the node's host.
 
-    def select(
-        self, statement: str, values: Sequence[bytes | None], rows: int, paging_state: bytes | None, host: str | None
-    ) -> PendingPage:
-        """Ask for a page of a SELECT; `host` is a node's id, None for any node. Raises as `PendingPage.get`."""
-        ...
-
-
+None for that is any node. Raises as `PendingPage.get`.
+"""
 Ask = Callable[[int, bytes | None, str | None], PendingPage]
-"""Asks for a page of so many rows behind a paging state, as `PageSource.select` of a statement and its values does."""
+"""Asks for a page of so many rows behind a paging state, as `Select` of a statement and its values does."""
 
 
 def hosts_of(replicas: Iterable[str] = ()) -> deque[str | None]:
@@ -206,7 +201,7 @@ def _given_up(subject: str, failures: int, error: PageError) -> ServiceError:
 class RangeReader:
     """Reads ranges of a table, "keyspace.name", one after the other; of one task."""
 
-    source: PageSource
+    select: Select
     table: str
     statement: str
     reader: PageReader
@@ -222,5 +217,5 @@ class RangeReader:
         Raises ServiceError, and PageStateError where no node takes that page's place any more.
         """
         subject = f"tokens ({split.range.start}, {split.range.end}] of {self.table}"
-        ask = partial(self.source.select, self.statement, split.range.bounds)
+        ask = partial(self.select, self.statement, split.range.bounds)
         return self.reader.pages(subject, ask, split.replicas, state)

@@ -55,14 +55,9 @@ class RangeRecord:
     last_key: bytes | None = None
 
 
-def snapshot_key(snapshot_id: str) -> bytes:
-    """The key of a snapshot's record."""
-    return snapshot_id.encode()
-
-
-def range_key(snapshot_id: str, index: int) -> bytes:
-    """The key of the record of one of its ranges, counted from 0."""
-    return f"{snapshot_id}/{index}".encode()
+def key_of(snapshot_id: str, index: int | None = None) -> bytes:
+    """The key of a snapshot's record, or of that of one of its ranges, counted from 0."""
+    return (snapshot_id if index is None else f"{snapshot_id}/{index}").encode()
 
 
 def parse_key(key: bytes) -> tuple[str, int | None]:
@@ -115,8 +110,8 @@ def encode_range(record: RangeRecord) -> bytes:
         "bytes": record.octets,
         "done": record.done,
         "complete_to": record.complete_to,
-        "state": None if record.state is None else b64encode(record.state).decode(),
-        "last_key": None if record.last_key is None else b64encode(record.last_key).decode(),
+        "state": _text(record.state),
+        "last_key": _text(record.last_key),
         "format": FORMAT,
     }
     return _json(fields)
@@ -126,17 +121,22 @@ def decode_range(value: bytes) -> RangeRecord:
     """The way back. Raises CorruptError for another format, and for anything that is no such record."""
     fields = _fields(value)
     try:
-        state, last_key = fields["state"], fields["last_key"]
         return RangeRecord(
             int(fields["changes"]),
             int(fields["bytes"]),
             bool(fields["done"]),
             int(fields["complete_to"]),
-            None if state is None else b64decode(state, validate=True),
-            None if last_key is None else b64decode(last_key, validate=True),
+            *[
+                None if fields[name] is None else b64decode(fields[name], validate=True)
+                for name in ("state", "last_key")
+            ],
         )
     except (ValueError, LookupError, TypeError) as error:
         raise CorruptError(f"the record of a snapshot's range: {error}") from error
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else b64encode(data).decode()
 
 
 def _json(fields: Mapping[str, object]) -> bytes:

@@ -24,7 +24,7 @@ from tailrace_spark.sinks.arrow.change_columns import ValueColumn
 from tailrace_spark.sinks.arrow.schema import value_type
 from tailrace_spark.sinks.arrow.types import delta_type
 from tailrace_spark.sinks.arrow.values import SIZES, Odd, column_array, either, fixed_array, text_array
-from tailrace_spark.snapshot.page import PageColumns, read_lengths
+from tailrace_spark.snapshot.page import PageColumns, read_lengths, row_count
 from tailrace_spark.snapshot.selection import Kind, Selected
 
 _BINARY: Final = pa.binary()
@@ -41,8 +41,8 @@ class PageArrays:
     def __init__(self, page: PageColumns) -> None:
         self._data = page.data
         self._buffer = pa.py_buffer(page.data)
-        self.rows = page.rows
-        shape = page.rows, page.width
+        self.rows = row_count(page.data)
+        shape = self.rows, page.width
         self._lengths = np.frombuffer(read_lengths(page.data, page.width), "<i4").reshape(shape)
         sizes = np.maximum(self._lengths, 0).ravel()
         # A page has less than 2 GiB: the length of the native protocol's frames has 31 bits.
@@ -140,8 +140,8 @@ class RowColumns:
         ]
         if self.details:
             arrays += [self._times(kind, columns) for kind in _TIMES if self._of(kind)]
-            in_order = [raw.get(row) for row in range(page.rows)] if raw else []
-            arrays.append(pa.array(in_order, _RAW) if raw else pa.nulls(page.rows, _RAW))
+            in_order = [raw.get(row) for row in range(columns.rows)] if raw else []
+            arrays.append(pa.array(in_order, _RAW) if raw else pa.nulls(columns.rows, _RAW))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _of(self, kind: str) -> list[Selected]:

@@ -73,8 +73,9 @@ def statement(
 
     `condition` is CQL that rows have to meet besides. Raises SettingsError where it is more than a condition.
     """
-    more = "" if condition is None else f" AND {_checked(condition)}"
-    return f"{_of_range(table, [item.cql for item in selected])}{more}{' ALLOW FILTERING' if allow_filtering else ''}"
+    restriction = "" if condition is None else f" AND {_checked(condition)}"
+    filtering = " ALLOW FILTERING" if allow_filtering else ""
+    return f"{_of_range(table, [item.cql for item in selected])}{restriction}{filtering}"
 
 
 def token_statement(table: Table) -> str:

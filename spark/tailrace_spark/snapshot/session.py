@@ -279,4 +279,4 @@ def range_reader(reading: TableReading, tasks: int, *, stays: bool = False) -> I
     size = PageSize(most_rows, settings.page_octets)
     with page_source(settings) as source:
         reader = PageReader(size, settings.attempts, settings.retry_seconds, rate=rate, stays=stays)
-        yield RangeReader(source, settings.table, query, reader)
+        yield RangeReader(source.select, settings.table, query, reader)

@@ -101,10 +101,7 @@ class RoundReader:
 
     def _batch(self, records: Records, schema_id: bytes, slot: int) -> pa.RecordBatch:
         count = len(records.tokens)
-        if self.position.partitions is None:
-            partitions = [slot] * count
-        else:
-            partitions = [self.position.partition(token, slot) for token in records.tokens]
+        partitions = [self.position.partition(token, slot) for token in records.tokens]
         first = self.position.first
         columns = (
             [Op.READ.value] * count, records.tokens, records.written, records.ttl, records.expires, records.digests,

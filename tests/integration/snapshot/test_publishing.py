@@ -79,7 +79,7 @@ def test_a_command_that_is_killed_goes_on_and_each_row_is_published_once(
     session: Session, kafka: LocalKafka, settings: Settings, keyspace_name: str, tmp_path: Path
 ) -> None:
     table = fill(session, keyspace_name)
-    publication_of(settings, table).begin(new=False)  # so that the topics are there to be looked at
+    publication_of(settings, table)  # so that the topics are there to be looked at
     snapshot = kill_in_the_middle(Command(tmp_path, settings, table, "--rows-per-second", "600"), settings)
     finish(Command(tmp_path, settings, table), settings, kafka, table, snapshot)
 
@@ -89,7 +89,6 @@ def test_marks_and_headers_tell_a_snapshot_from_the_log(
 ) -> None:
     table = fill(session, keyspace_name, 300)
     publication = publication_of(settings, table)
-    publication.begin(new=False)
     publication.publish(run_here)
     snapshot = publication.record.id.encode()
     by_partition: dict[int, list[Any]] = {}
@@ -104,7 +103,6 @@ def test_marks_and_headers_tell_a_snapshot_from_the_log(
         assert [message.value() is None for message in messages] == [mark is not None for mark in marks]
     # It has ended: the next one is another, and reads all of it again.
     second = publication_of(settings, table)
-    second.begin(new=False)
     assert not second.resumed
     assert second.publish(run_here).changes == 310
 
@@ -130,7 +128,6 @@ def test_a_later_attempt_at_a_range_ends_an_earlier_one(
     session: Session, kafka: LocalKafka, settings: Settings, keyspace_name: str
 ) -> None:
     publication = publication_of(settings, fill(session, keyspace_name, 400), page_rows=20)
-    publication.begin(new=False)
 
     def run(work: Sequence[tuple[NumberedSplit, ...]], task: PublishTask) -> list[PublishedRange]:
         fenced = 0
@@ -155,7 +152,6 @@ def test_a_page_state_that_nodes_refuse_costs_the_rows_of_one_partition(
 ) -> None:
     table = fill(session, keyspace_name, 400)
     publication = publication_of(settings, table, page_rows=15, ranges=1, concurrent_ranges=1)
-    publication.begin(new=False)
 
     def stop() -> None:
         raise ServiceError("stopped")

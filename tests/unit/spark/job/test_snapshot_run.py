@@ -13,6 +13,7 @@ import pytest
 
 import tailrace_spark.job.snapshot_run
 from tailrace_common.sections.stream import StreamSettings
+from tailrace_common.settings import Settings
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Summary
@@ -20,6 +21,7 @@ from tailrace_spark.job.metrics import StreamMetrics
 from tailrace_spark.job.progress import SinkInfo
 from tailrace_spark.job.snapshot_run import SnapshotRun
 from tailrace_spark.job.snapshot_writing import ReadRound
+from tailrace_spark.sinks.protocol import Capabilities
 from tailrace_spark.snapshot.progress import Snapshots, State
 from tailrace_spark.snapshot.ranges import Estimates, Limits, TokenRange
 from tailrace_spark.snapshot.reading import UnreadableError
@@ -132,10 +134,10 @@ def run_of(
     planned: Any = SimpleNamespace(committed=lambda: (0, {}), begun=lambda: False)
     context: Any = cluster
     spark: Any = None
+    sink: Any = SimpleNamespace(capabilities=Capabilities())
     return SnapshotRun(
-        spark, notes, context, writer, planned, own_notes=own_notes, refuses=None, logs_changes=False,
-        reads_back=lambda _: None, counters=False, alone=threading.Lock(), metrics=metrics or StreamMetrics(),
-        clock=lambda: 1.0,
+        spark, Settings(), sink, notes, context, writer, planned, own_notes=own_notes, alone=threading.Lock(),
+        metrics=metrics or StreamMetrics(), clock=lambda: 1.0,
     )  # fmt: skip
 
 

@@ -104,7 +104,7 @@ def reader(
     stays: bool = False,
 ) -> RangeReader:
     pages = PageReader(PageSize(rows, octets), 4, 1.0, time.timing(), rate=rate, stays=stays)
-    return RangeReader(cluster, "shop.orders", "SELECT", pages)
+    return RangeReader(cluster.select, "shop.orders", "SELECT", pages)
 
 
 def numbers(pages: Iterable[Page]) -> list[int]:
