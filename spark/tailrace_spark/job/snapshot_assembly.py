@@ -17,10 +17,8 @@ from tailrace_spark.job.snapshot_context import SnapshotContext
 from tailrace_spark.job.snapshot_notes import REQUESTS, Notes, SnapshotNotes
 from tailrace_spark.job.snapshot_run import SnapshotRun
 from tailrace_spark.job.snapshot_writing import RoundWriter
-from tailrace_spark.shaping import masks_of, shape_of
 from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.source.kafka import reads_topic
-from tailrace_spark.tasks.job import TaskRunner, TaskSettings
 
 
 def snapshot_run(
@@ -38,23 +36,9 @@ def snapshot_run(
 
     Raises SettingsError where stream.snapshot asks for what the sink cannot take.
     """
-    stream, capabilities = settings.stream, sink.capabilities
-    refuses = refused_by(capabilities)
+    stream, refuses = settings.stream, refused_by(sink.capabilities)
     if refuses is not None and stream.chooses_snapshot and stream.snapshot != "never":
         raise SettingsError(f'stream.snapshot = "{stream.snapshot}" is not for this sink: {refuses}')
-    # Filters count what they leave out of a batch, so a snapshot has some of its own.
-    shape = shape_of(stream, sink) if refuses is None else None
-    tasks = None
-    if capabilities.executors:
-        task_settings = TaskSettings(
-            settings.topics.prefix,
-            masks_of(stream),
-            stream.accept_early,
-            mixed=False,
-            sorted=True,
-            filters=None if shape is None else shape.task_filters,
-        )
-        tasks = TaskRunner(spark, task_settings)
     folder = f"{stream.checkpoint.rstrip('/')}/tailrace/{REQUESTS}"
     return SnapshotRun(
         spark,
@@ -62,7 +46,7 @@ def snapshot_run(
         sink,
         notes or SnapshotNotes(files, files_in(spark, folder), stream.checkpoint),
         SnapshotContext(spark, settings, reads_topic(spark, settings)),
-        RoundWriter(spark, settings, sink, shape, runner, tasks),
+        RoundWriter(spark, settings, sink, runner),
         planned,
         own_notes=notes is None,
         alone=alone,

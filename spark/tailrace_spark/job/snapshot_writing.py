@@ -19,17 +19,18 @@ from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.job.batch_records import part_bytes
+from tailrace_spark.job.fitness import refused_by
 from tailrace_spark.job.offsets import Offsets
 from tailrace_spark.job.progress import ExecutionChoice
 from tailrace_spark.job.runner import Attempts, ExecutorShares, Runner
-from tailrace_spark.shaping import Shape
+from tailrace_spark.shaping import masks_of, shape_of
 from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.snapshot.reading import UnreadableError
 from tailrace_spark.snapshot.stream_rows import HEAD, SCHEMA, RoundPosition, RoundReader, distinct_offsets
 from tailrace_spark.source.decode import BY_OFFSET, pieces
 from tailrace_spark.streams.assign import assigned_here
 from tailrace_spark.streams.lookup import StreamTable
-from tailrace_spark.tasks.job import TaskRunner
+from tailrace_spark.tasks.job import TaskRunner, TaskSettings
 
 # Chunks are shares of hashes, so some have a few records more than others.
 _FULL_CHUNK: Final = 0.8
@@ -90,26 +91,25 @@ class Written:
 
 
 class RoundWriter:
-    """Writes rounds into one sink, by its `runner`. `tasks` run writers over records that come sorted."""
+    """Writes rounds into one sink, by its `runner`: on executors by tasks, whose records come sorted, or here."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        settings: Settings,
-        sink: Sink,
-        shape: Shape | None,
-        runner: Runner,
-        tasks: TaskRunner | None,
-    ) -> None:
+    def __init__(self, spark: SparkSession, settings: Settings, sink: Sink, runner: Runner) -> None:
+        stream, capabilities = settings.stream, sink.capabilities
         self._spark = spark
         self._prefix = settings.topics.prefix
-        self._sink = sink
-        self._shape = shape
+        self._ordered = capabilities.ordered
+        # Filters count what they leave out of a batch, so a snapshot has some of its own.
+        self._shape = shape_of(stream, sink) if refused_by(capabilities) is None else None
         self._runner = runner
+        self._tasks: TaskRunner | None = None
         # Images are made of rows that one process merges (sinks/images): of changes in the order of their partitions.
-        capabilities = sink.capabilities
-        self._tasks = None if capabilities.ordered and not capabilities.logs_changes else tasks
-        self._choice = ExecutionChoice(settings.stream.execution)
+        if capabilities.executors and (capabilities.logs_changes or not capabilities.ordered):
+            filters = None if self._shape is None else self._shape.task_filters
+            task_settings = TaskSettings(
+                self._prefix, masks_of(stream), stream.accept_early, mixed=False, sorted=True, filters=filters
+            )
+            self._tasks = TaskRunner(spark, task_settings)
+        self._choice = ExecutionChoice(stream.execution)
         self._chunk_bytes = part_bytes(spark, settings)
 
     def write(self, written: Written, until_done: Attempts) -> Summary:
@@ -143,7 +143,7 @@ class RoundWriter:
             read = pieces_of(numbers)
             return self._runner.here(batch, read if self._shape is None else self._shape.shaped(read))
 
-        if self._sink.capabilities.ordered:
+        if self._ordered:
             return until_done(partial(attempt, range(chunks)))
         return sum((until_done(partial(attempt, (chunk,))) for chunk in range(chunks)), Summary())
 

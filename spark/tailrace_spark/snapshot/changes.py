@@ -27,7 +27,7 @@ from tailrace_schemas.tokens import token
 from tailrace_spark.rowstate.cells import context_of_total
 from tailrace_spark.snapshot.page_records import PageRecords, Records, row_number, writes_pages_of
 from tailrace_spark.snapshot.reading import Page
-from tailrace_spark.snapshot.selection import Kind, Selected
+from tailrace_spark.snapshot.selection import Selected
 
 Values = Sequence[bytes | None]
 _MICROS: Final = 1_000_000
@@ -67,9 +67,7 @@ class ReadChanges:
     def __init__(self, table: Table, selected: Sequence[Selected], datacenter: str, *, counters: bool = False) -> None:
         if table.is_counter and not counters:
             raise UnsupportedError(f"{table} has counters: CQL shows totals, and changes have shards")
-        index: dict[tuple[bytes, Kind], int] = {
-            (item.column.name_bytes, item.kind): position for position, item in enumerate(selected)
-        }
+        index = _index_of(selected)
         self._table = table
         self._key = [index[column.name_bytes, "value"] for column in table.partition_key]
         self._clustering = [index[column.name_bytes, "value"] for column in table.clustering]
@@ -97,17 +95,17 @@ class ReadChanges:
                 self.last_key, self.last_token = key, token(key)
                 static = _Cells(requested_at)
                 static.add(row, self._static)
-                if static.any:
+                if static.cells:
                     yield self._change(key, None, None, static, source)
             clustering = tuple([row[position] for position in self._clustering])
             if None in clustering:  # the partition has static columns only
                 continue
             cells = _Cells(requested_at)
             cells.add(row, self._regular)
-            if self._table.is_counter and not cells.any:
+            if self._table.is_counter and not cells.cells:
                 continue
             # Without a cell that lives a row is there by its marker.
-            marker = None if cells.any else Marker(requested_at - GRACE_MICROS)
+            marker = None if cells.cells else Marker(requested_at - GRACE_MICROS)
             yield self._change(key, clustering, marker, cells, source)
 
     def _change(
@@ -138,7 +136,12 @@ def total_of(value: bytes, requested_at: int) -> bytes:
     return context_of_total(int.from_bytes(value, "big", signed=True), requested_at)
 
 
-def _indices_of(column: Column, index: dict[tuple[bytes, Kind], int]) -> _Indices:
+def _index_of(selected: Sequence[Selected]) -> dict[tuple[bytes, str], int]:
+    """Where a row has the value, write time or TTL of a column, by the column's name."""
+    return {(item.column.name_bytes, item.kind): position for position, item in enumerate(selected)}
+
+
+def _indices_of(column: Column, index: dict[tuple[bytes, str], int]) -> _Indices:
     name = column.name_bytes
     return _Indices(column, index[name, "value"], index.get((name, "writetime")), index.get((name, "ttl")))
 
@@ -150,11 +153,6 @@ class _Cells:
         self._requested_at = requested_at
         self.cells: list[Cell] = []
         self.deletions: list[ColumnDeletion] = []
-
-    @property
-    def any(self) -> bool:
-        """Whether there is one."""
-        return bool(self.cells)
 
     def add(self, row: Values, indices: Sequence[_Indices]) -> None:
         """Those of these columns that are not null."""
@@ -266,8 +264,7 @@ class TaskRecords:
         self._changes = ReadChanges(table, selected, datacenter, counters=counters)
         self._pages: PageRecords | None = None
         if writes_pages_of(table):
-            indices = {(item.column.name_bytes, str(item.kind)): index for index, item in enumerate(selected)}
-            self._pages = PageRecords(table, encoder, indices, datacenter, GRACE_MICROS)
+            self._pages = PageRecords(table, encoder, _index_of(selected), datacenter, GRACE_MICROS)
 
     def of(self, page: Page) -> Records:
         """The records of a page."""
@@ -296,5 +293,10 @@ def messages(records: Records) -> Any:
     """The RecordBatch of records, by CHANGE_SCHEMA."""
     count = len(records.tokens)
     columns = ([Op.READ.value] * count, records.tokens, records.written, records.digests, records.keys, records.values)
-    arrays = [pa.array(values, field.type) for values, field in zip(columns, CHANGE_SCHEMA, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=CHANGE_SCHEMA)
+    return batch_of(columns, CHANGE_SCHEMA)
+
+
+def batch_of(columns: Sequence[Sequence[object]], schema: pa.Schema) -> pa.RecordBatch:
+    """The RecordBatch of columns of values in a schema's order."""
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -37,9 +37,6 @@ from tailrace_spark.snapshot.page import PageColumns, read_columns
 from tailrace_spark.snapshot.reading import Page, PageError, PageStateError, UnreadableError
 from tailrace_spark.snapshot.settings import SnapshotSettings, settings_at
 
-_TIMEOUTS: Final = (OperationTimedOut, ReadTimeout)
-_UNREACHABLE: Final = (NoHostAvailable, Unavailable, ConnectionException, IsBootstrappingErrorMessage)
-
 
 class PendingPage:
     """A page that is asked for by `send`, which gives the driver's future, until `believes` its node and the time."""
@@ -244,9 +241,9 @@ def page_error(error: Exception) -> Exception:
     """PageError where asking again may help, PageStateError where it begins elsewhere, else ServiceError."""
     if isinstance(error, ServiceError | PageError):
         return error
-    fault = _fault_of(error)
-    if fault is not None:
-        return PageError(fault, said(error))
+    for fault, errors in _FAULTS:
+        if isinstance(error, errors):
+            return PageError(fault, said(error))
     if "paging state" in str(error).lower():
         return PageStateError(said(error))
     advice = "; allow_filtering = true adds it" if "ALLOW FILTERING" in str(error) else ""
@@ -259,12 +256,10 @@ def service_error(error: Exception) -> ServiceError:
     return explained if isinstance(explained, ServiceError) else ServiceError(str(explained))
 
 
-def _fault_of(error: Exception) -> Fault | None:
-    """What a failed request says of the next one; None: it would fail again."""
-    if isinstance(error, _TIMEOUTS):
-        return Fault.TIMEOUT
-    if isinstance(error, ReadFailure):
-        return Fault.FAILED
-    if isinstance(error, OverloadedErrorMessage):
-        return Fault.OVERLOADED
-    return Fault.UNREACHABLE if isinstance(error, (*_UNREACHABLE, OSError)) else None
+_FAULTS: Final = (
+    (Fault.TIMEOUT, (OperationTimedOut, ReadTimeout)),
+    (Fault.FAILED, (ReadFailure,)),
+    (Fault.OVERLOADED, (OverloadedErrorMessage,)),
+    (Fault.UNREACHABLE, (NoHostAvailable, Unavailable, ConnectionException, IsBootstrappingErrorMessage, OSError)),
+)
+"""What failed requests say of the next one, in the order in which that is looked at; others would fail again."""

@@ -54,20 +54,14 @@ log = logging.getLogger("tailrace_spark")
 class SnapshotRecords(Closing):
     """What the topic says, read on at each `read`; one thread at a time. Nothing connects before the first one.
 
-    With `only`, ranges of other snapshots are left out. `begin` is the offset to read from.
+    With `only`, ranges of other snapshots are left out.
     """
 
-    def __init__(self, kafka: Mapping[str, Scalar], prefix: str, *, only: str | None = None, begin: int = 0) -> None:
-        config = {**kafka, **_PROMPT}
-        self._reader = PartitionReader(config, internal_topic(prefix, Internal.SNAPSHOTS), 0, begin=begin)
+    def __init__(self, kafka: Mapping[str, Scalar], prefix: str, *, only: str | None = None) -> None:
+        self._reader = PartitionReader({**kafka, **_PROMPT}, internal_topic(prefix, Internal.SNAPSHOTS), 0)
         self._only = only
         self.snapshots: dict[str, SnapshotRecord] = {}
         self.ranges: dict[str, dict[int, RangeRecord]] = {}
-
-    @property
-    def offset(self) -> int:
-        """That of the first record that is not read yet."""
-        return self._reader.next_offset
 
     def read(self) -> None:
         """Read on to the end, when open transactions have ended. Raises ServiceError."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final
 from uuid import UUID
 
@@ -70,34 +70,24 @@ def parse_key(key: bytes) -> tuple[str, int | None]:
 
 def encode_snapshot(record: SnapshotRecord) -> bytes:
     """Its JSON, compressed where it is long."""
-    fields: dict[str, object] = {
-        "table": record.table,
-        "table_id": str(record.table_id),
-        "topic": record.topic,
-        "within": record.within,
-        "ranges": pairs_of(record.ranges),
-        "started": record.started,
-        "ended": record.ended,
-        "cancelled": record.cancelled,
-        "format": FORMAT,
-    }
-    return packed(_json(fields))
+    members = {member.name: getattr(record, member.name) for member in fields(record) if member.name != "id"}
+    return packed(_json({**members, "table_id": str(record.table_id), "ranges": pairs_of(record.ranges)}))
 
 
 def decode_snapshot(snapshot_id: str, value: bytes) -> SnapshotRecord:
     """The way back. Raises CorruptError for another format, and for anything that is no such record."""
-    fields = _fields(value)
+    members = _members(value)
     try:
         return SnapshotRecord(
             snapshot_id,
-            str(fields["table"]),
-            UUID(fields["table_id"]),
-            str(fields["topic"]),
-            None if fields["within"] is None else str(fields["within"]),
-            from_pairs(fields["ranges"]),
-            int(fields["started"]),
-            None if fields["ended"] is None else int(fields["ended"]),
-            bool(fields["cancelled"]),
+            str(members["table"]),
+            UUID(members["table_id"]),
+            str(members["topic"]),
+            None if members["within"] is None else str(members["within"]),
+            from_pairs(members["ranges"]),
+            int(members["started"]),
+            None if members["ended"] is None else int(members["ended"]),
+            bool(members["cancelled"]),
         )
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise CorruptError(f"the record of snapshot {snapshot_id[:80]!r}: {error}") from error
@@ -105,31 +95,28 @@ def decode_snapshot(snapshot_id: str, value: bytes) -> SnapshotRecord:
 
 def encode_range(record: RangeRecord) -> bytes:
     """Its JSON."""
-    fields: dict[str, object] = {
+    members: dict[str, object] = {
         "changes": record.changes,
         "bytes": record.octets,
         "done": record.done,
         "complete_to": record.complete_to,
         "state": _text(record.state),
         "last_key": _text(record.last_key),
-        "format": FORMAT,
     }
-    return _json(fields)
+    return _json(members)
 
 
 def decode_range(value: bytes) -> RangeRecord:
     """The way back. Raises CorruptError for another format, and for anything that is no such record."""
-    fields = _fields(value)
+    members = _members(value)
     try:
         return RangeRecord(
-            int(fields["changes"]),
-            int(fields["bytes"]),
-            bool(fields["done"]),
-            int(fields["complete_to"]),
-            *[
-                None if fields[name] is None else b64decode(fields[name], validate=True)
-                for name in ("state", "last_key")
-            ],
+            int(members["changes"]),
+            int(members["bytes"]),
+            bool(members["done"]),
+            int(members["complete_to"]),
+            _octets(members["state"]),
+            _octets(members["last_key"]),
         )
     except (ValueError, LookupError, TypeError) as error:
         raise CorruptError(f"the record of a snapshot's range: {error}") from error
@@ -139,14 +126,18 @@ def _text(data: bytes | None) -> str | None:
     return None if data is None else b64encode(data).decode()
 
 
-def _json(fields: Mapping[str, object]) -> bytes:
-    return json.dumps(fields, separators=(",", ":")).encode()
+def _octets(text: str | None) -> bytes | None:
+    return None if text is None else b64decode(text, validate=True)
 
 
-def _fields(value: bytes) -> dict[str, Any]:
+def _json(members: Mapping[str, object]) -> bytes:
+    return json.dumps({**members, "format": FORMAT}, separators=(",", ":")).encode()
+
+
+def _members(value: bytes) -> dict[str, Any]:
     try:
-        fields = json_object(value)
+        members = json_object(value)
     except ValueError as error:
         raise CorruptError(f"a record of a snapshot: {error}") from error
-    require_format("a record of a snapshot", fields.get("format"), FORMAT, error=CorruptError)
-    return fields
+    require_format("a record of a snapshot", members.get("format"), FORMAT, error=CorruptError)
+    return members

@@ -8,7 +8,7 @@ They refer to the page, or are copied out of it a column at a time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -25,7 +25,7 @@ from tailrace_spark.sinks.arrow.schema import value_type
 from tailrace_spark.sinks.arrow.types import delta_type
 from tailrace_spark.sinks.arrow.values import SIZES, Odd, column_array, either, fixed_array, text_array
 from tailrace_spark.snapshot.page import PageColumns, read_lengths, row_count
-from tailrace_spark.snapshot.selection import Kind, Selected
+from tailrace_spark.snapshot.selection import Selected
 
 _BINARY: Final = pa.binary()
 Values = Sequence[bytes | None]
@@ -106,7 +106,6 @@ class RowColumns:
     selected: tuple[Selected, ...]
     details: bool = True
     prefix: str = ""
-    _names: dict[Kind, str] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         values = {item.column.name for item in self.selected if item.kind == "value"}

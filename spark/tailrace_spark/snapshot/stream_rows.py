@@ -18,7 +18,7 @@ from tailrace_schemas.avro import Encoder
 from tailrace_schemas.change import Op
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.tokens import partition
-from tailrace_spark.snapshot.changes import TaskRecords
+from tailrace_spark.snapshot.changes import TaskRecords, batch_of
 from tailrace_spark.snapshot.page_records import ROW_BITS, Records
 from tailrace_spark.snapshot.ranges import Split
 from tailrace_spark.snapshot.reading import PageStateError, UnreadableError
@@ -111,8 +111,7 @@ class RoundReader:
             [written // 1000 for written in records.written], records.values, [slot] * count, [None] * count,
             [None] * count,
         )  # fmt: skip
-        arrays = [pa.array(values, field.type) for values, field in zip(columns, SCHEMA, strict=True)]
-        return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+        return batch_of(columns, SCHEMA)
 
 
 def distinct_offsets(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
