@@ -98,7 +98,7 @@ BREAKAGES: Final = {
     ),
     "a-dead-node-has-its-ranges-read-beyond-the-limit": breakage(
         "a node has no more requests than its limit, whoever is down",
-        "tailrace_spark.snapshot.rounds:tasks_of",
+        "tailrace_spark.snapshot.ranges:tasks_of",
         replace(
             "all(tasks_of_node[node] < per_node for node in nodes)",
             "all(tasks_of_node[node] <= per_node for node in nodes)",

@@ -18,9 +18,8 @@ from tailrace_schemas.topics import Internal, internal_topic
 from tailrace_spark.batch.delivery import by_topic
 from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.snapshot.publishing import topic_of
-from tailrace_spark.snapshot.ranges import Split
+from tailrace_spark.snapshot.ranges import Split, tasks_of
 from tailrace_spark.snapshot.read_back import ReadBack
-from tailrace_spark.snapshot.rounds import tasks_of
 from tailrace_spark.snapshot.session import ClusterView, Ring, TableReading
 from tailrace_spark.snapshot.settings import SnapshotSettings, settings_at
 from tailrace_spark.snapshot.stream_rows import RoundPosition, RoundReader

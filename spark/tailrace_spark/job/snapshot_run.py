@@ -37,10 +37,9 @@ from tailrace_spark.job.snapshot_notes import Notes
 from tailrace_spark.job.snapshot_writing import ReadRound, RoundWriter, Written, read_round
 from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.snapshot.progress import Snapshots, State, TableSnapshot, status_row
-from tailrace_spark.snapshot.ranges import Split, union
+from tailrace_spark.snapshot.ranges import Split, again, next_least, plan_round, union
 from tailrace_spark.snapshot.read_back import ReadBack
 from tailrace_spark.snapshot.reading import UnreadableError
-from tailrace_spark.snapshot.rounds import again, next_least, plan_round
 from tailrace_spark.snapshot.stream_rows import RoundPosition
 from tailrace_spark.streams.assign import SNAPSHOT_MARK
 

@@ -64,7 +64,7 @@ class TableSnapshot:
     """The snapshot of one table, or of a part of it. Times are seconds since the epoch.
 
     `within` are the tokens asked for, `where` a condition besides. `table_id` is that of the table that is read, once
-    it begins. `seconds` is the time that rounds took. `least` is the least number of ranges of the ring (`rounds`).
+    it begins. `seconds` is the time that rounds took. `least` is the least number of ranges of the ring (`ranges`).
     `log_ends` and `generation` are where the log was at the beginning.
     """
 

@@ -1,13 +1,16 @@
-"""Token ranges: the ring cut into splits and dealt to tasks, sets of tokens, and how much a read is. No I/O.
+"""Token ranges: the ring cut into splits and dealt to tasks or rounds, sets of tokens, and how much a read is. No I/O.
 
-A ring that is cut otherwise later, as nodes join or leave, changes nothing in them. No I/O.
+A ring that is cut otherwise later, as nodes join or leave, changes nothing in sets of tokens. Estimates of nodes may be
+wrong, or of what is flushed alone. So the ranges of rounds begin as small shares of the ring. They grow while they come
+out small, and are halved where they come out large.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from operator import attrgetter
 from typing import Final, TypeVar
@@ -22,6 +25,9 @@ _MOST_CUTS: Final = 10_000
 SAMPLE_ROWS: Final = 200
 """Rows of a sample, at most."""
 _SAMPLES: Final = 16
+_GROWTH: Final = 4
+_LEAST_SHARE: Final = 1 << 20
+"""The smallest range of a round is this share of the ring: each round costs some jobs of Spark's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +63,11 @@ class Split:
     range: TokenRange
     replicas: tuple[str, ...]
     octets: float = 0.0
+
+    @property
+    def node(self) -> str:
+        """The one to ask first; empty: there is none."""
+        return self.replicas[0] if self.replicas else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +194,7 @@ def deal(splits: Sequence[Split], limits: Limits) -> list[tuple[Split, ...]]:
     """
     by_node: dict[str, list[Split]] = {}
     for split in splits:
-        by_node.setdefault(split.replicas[0] if split.replicas else "", []).append(split)
+        by_node.setdefault(split.node, []).append(split)
     if limits.at_once is None and limits.at_once_per_node is None:
         return [task for node in by_node.values() for task in _together(node, limits)]
     per_node = limits.at_once_per_node or limits.at_once or 1
@@ -303,3 +314,68 @@ def from_pairs(pairs: Iterable[Sequence[int]]) -> Intervals:
 def width(ranges: Iterable[TokenRange]) -> int:
     """How many tokens they have."""
     return sum(token_range.width for token_range in ranges)
+
+
+Owned = Sequence[tuple[TokenRange, tuple[str, ...]]]
+
+
+def plan_round(owned: Owned, estimates: Estimates, limits: Limits, remaining: Intervals) -> list[tuple[Split, ...]]:
+    """The splits of each task of the next round; none where nothing remains.
+
+    Tasks that read at once ask different nodes, as far as there are some.
+    """
+    splits = cut(owned, estimates, limits, remaining)
+    dealt = deal(splits, replace(limits, at_once=None, at_once_per_node=None))
+    at_once = limits.at_once or len(dealt)
+    per_node = limits.at_once_per_node or at_once
+    chosen: list[tuple[Split, ...]] = []
+    of_node: Counter[str] = Counter()
+    for share in range(1, per_node + 1):  # a task of each node first, then a second one
+        for task in dealt:
+            if len(chosen) == at_once:
+                return chosen
+            node = task[0].node
+            if of_node[node] < share and task not in chosen:
+                chosen.append(task)
+                of_node[node] += 1
+    return chosen
+
+
+def again(owned: Owned, slots: Iterable[Intervals]) -> list[tuple[Split, ...]]:
+    """The splits of a round that was planned before: the same tokens, at the replicas that they have now."""
+    uncut = Limits(1 << 62)
+    return [tuple(cut(owned, Estimates(), uncut, slot)) for slot in slots]
+
+
+def tasks_of(slots: Sequence[Sequence[Split]], per_node: int | None) -> list[tuple[int, ...]]:
+    """The numbers of the slots that each task reads, one after the other: no more tasks ask a node than its limit.
+
+    A round that was planned while other nodes were up may have more slots of one node than that.
+    """
+    groups: list[tuple[list[int], set[str]]] = []
+    for slot, splits in enumerate(slots):
+        nodes = {split.node for split in splits}
+        touching = [group for group in groups if group[1] & nodes]
+        tasks_of_node = Counter([node for _, group_nodes in touching for node in group_nodes & nodes])
+        if per_node is None or all(tasks_of_node[node] < per_node for node in nodes):
+            groups.append(([slot], nodes))
+            continue
+        fitting = [
+            group for group in touching if all(node in group[1] or tasks_of_node[node] < per_node for node in nodes)
+        ]
+        if fitting:
+            numbers, group_nodes = min(fitting, key=lambda group: len(group[0]))
+            numbers.append(slot)
+            group_nodes |= nodes
+        else:  # all that ask one of its nodes become one
+            groups = [group for group in groups if not group[1] & nodes]
+            joined = [earlier for group in touching for earlier in group[0]]
+            groups.append(([*joined, slot], nodes.union(*[group[1] for group in touching])))
+    return [tuple(numbers) for numbers, _ in groups]
+
+
+def next_least(least: int, limit: int, largest: int) -> int:
+    """The least number of ranges of the ring for the next round, where the largest one read now had so many bytes."""
+    if largest * _GROWTH <= limit:
+        return max(1, least // _GROWTH)
+    return min(_LEAST_SHARE, least * 2) if largest > 2 * limit else least

@@ -21,8 +21,21 @@ from tailrace_spark.snapshot.progress import (
     snapshots_from_json,
     status_row,
 )
-from tailrace_spark.snapshot.ranges import WHOLE, Estimates, Intervals, Limits, Split, TokenRange, union, width, without
-from tailrace_spark.snapshot.rounds import again, next_least, plan_round, tasks_of
+from tailrace_spark.snapshot.ranges import (
+    WHOLE,
+    Estimates,
+    Intervals,
+    Limits,
+    Split,
+    TokenRange,
+    again,
+    next_least,
+    plan_round,
+    tasks_of,
+    union,
+    width,
+    without,
+)
 
 MIB = 1 << 20
 SMALL = 40
