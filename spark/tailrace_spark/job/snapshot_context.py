@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 
 from pyspark.sql import SparkSession
 
@@ -47,9 +47,9 @@ class SnapshotContext(Closing):
 
     def tables(self) -> list[Table]:
         """The tables with cdc = true whose topics the stream reads. Raises ServiceError, SettingsError."""
-        schemas = self.schemas()
+        entries = self._entries()
         selected = [table for table in self._cluster().tables_with_cdc() if self._settings.tables.selects(str(table))]
-        return [table for table in selected if self._follows(self.topic_of(table, schemas))]
+        return [table for table in selected if self._follows(topic_of(self._prefix, table, entries))]
 
     def find(self, name: str) -> Table | None:
         """The table of "keyspace.name" as it is now; None where there is none. Raises ServiceError, SettingsError."""
@@ -63,15 +63,6 @@ class SnapshotContext(Closing):
     def ring(self, table: Table) -> Ring:
         """The ring as it is now. Raises SettingsError."""
         return self._cluster().ring((table.keyspace, table.name))
-
-    def schemas(self) -> Mapping[bytes, SchemaEntry]:
-        """All that is published, as a copy. Raises ServiceError."""
-        self._schemas.refresh()
-        return dict(self._schemas)
-
-    def topic_of(self, table: Table, schemas: Mapping[bytes, SchemaEntry]) -> str:
-        """A table's topic, which need not exist yet."""
-        return topic_of(self._prefix, table, schemas.values())
 
     def partitions_of(self, topic: str) -> int:
         """How many partitions a topic has, or will have once it exists. Raises ServiceError."""
@@ -91,14 +82,15 @@ class SnapshotContext(Closing):
             self._generations = names, StreamTable.of_published(published, self._reader.known_until)
         return self._generations[1]
 
-    def entry(self, table: Table, topic: str, schemas: Mapping[bytes, SchemaEntry]) -> SchemaEntry:
-        """The schema of rows that are read of a table, whether or not it is published."""
-        encoder = Encoder(table, self._prefix)
-        published = [entry for entry in schemas.values() if entry.table.id == table.id and entry.part == "value"]
+    def entry(self, table: Table) -> SchemaEntry:
+        """The schema of rows that are read of a table, and its topic; both need not exist yet. Raises ServiceError."""
+        entries, encoder = self._entries(), Encoder(table, self._prefix)
+        published = [entry for entry in entries if entry.table.id == table.id and entry.part == "value"]
         equal = [entry for entry in published if entry.table == table]
         # One that nobody has published is the newest: the log follows Cassandra's own definition. So is a table.
-        behind = max((entry.announced + 1 for entry in schemas.values() if str(entry.table) == str(table)), default=-1)
-        announced = max((entry.announced for entry in equal or published), default=behind)
+        following = max((entry.announced + 1 for entry in entries if str(entry.table) == str(table)), default=-1)
+        announced = max((entry.announced for entry in equal or published), default=following)
+        topic = topic_of(self._prefix, table, entries)
         return SchemaEntry(
             schema_id=encoder.schema_id, topic=topic, table=table, avro=encoder.schema_text, announced=announced
         )
@@ -136,6 +128,11 @@ class SnapshotContext(Closing):
         self.leave_cluster()
         self._schemas.close()
         self._reader.close()
+
+    def _entries(self) -> list[SchemaEntry]:
+        """All that is published. Raises ServiceError."""
+        self._schemas.refresh()
+        return [*dict(self._schemas).values()]
 
     def _cluster(self) -> ClusterView:
         if self._view is None:

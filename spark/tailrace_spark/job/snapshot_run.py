@@ -238,7 +238,7 @@ class SnapshotRun:
 
     def _begin(self, snapshot: TableSnapshot, table: Table) -> TableSnapshot:
         """Note where the log is: what is written from here on comes by it."""
-        topic = self._context.topic_of(table, self._context.schemas())
+        topic = self._context.entry(table).topic
         generation = int(self._context.generations().timestamps[-1])
         started = snapshot.begun(table.id.hex, self._clock(), self._context.log_ends([topic]), generation)
         started = replace(started, least=self._context.limits.least_splits)
@@ -253,15 +253,13 @@ class SnapshotRun:
         if noted is None:
             raise ValueError(f"{table}: no round is planned")
         began = time.monotonic()
-        schemas = self._context.schemas()
-        topic = self._context.topic_of(table, schemas)
+        entry = self._context.entry(table)
         partitions = None
         if not self._sink.capabilities.ordered:
-            partitions = self._context.partitions_of(topic)
+            partitions = self._context.partitions_of(entry.topic)
         else:  # a sink that appends leaves out what it has by place, so a snapshot has some of its own
-            topic = f"{topic}{SNAPSHOT_MARK}{snapshot.id}"
-        round_position = RoundPosition(topic, noted.number, partitions)
-        entry = self._context.entry(table, topic, schemas)
+            entry = replace(entry, topic=f"{entry.topic}{SNAPSHOT_MARK}{snapshot.id}")
+        round_position = RoundPosition(entry.topic, noted.number, partitions)
         # A node that only tasks cannot reach would hold up its ranges for ever.
         stays = self._failures < _STRICT_ATTEMPTS
         reader = self._context.reader(table, snapshot.where, slots, round_position, stays=stays)
@@ -274,7 +272,13 @@ class SnapshotRun:
                     log.info("%s was altered, or dropped, while it was read: the range is read again", table)
                     return
                 ends = self._ends(round_position, len(slots))
-                written = Written(read, round_position, {entry.schema_id: entry}, self._context.generations(), ends)
+                written = Written(
+                    read,
+                    round_position,
+                    {entry.schema_id: entry},
+                    self._context.generations(),
+                    ends,
+                )
                 summary = self._writer.write(written, self._into_sink)
                 self._written(snapshot, read, time.monotonic() - began, summary)
         finally:

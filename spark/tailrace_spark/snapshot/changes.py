@@ -212,18 +212,21 @@ def _elements_of(cql_type: CqlType, value: bytes, written: int) -> list[tuple[by
             field, offset = read_element(value, offset)
             fields.append(field)
         return [None if field is None else (index.to_bytes(2, "big"), field) for index, field in enumerate(fields)]
-    elements: list[tuple[bytes, bytes] | None] = []
-    count, offset = read_count(value, 4), 4
-    for index in range(count):
-        first, offset = read_element(value, offset)
-        if cql_type.kind == "map":
-            second, offset = read_element(value, offset)
-            elements.append((first or b"", second or b""))
-        elif cql_type.kind == "set":
-            elements.append((first or b"", b""))
-        else:
-            elements.append((_list_path(written, index - count), first or b""))
-    return elements
+    items = [item or b"" for item in _items(value, 2 if cql_type.kind == "map" else 1)]
+    if cql_type.kind == "map":
+        return list(zip(items[::2], items[1::2], strict=True))
+    if cql_type.kind == "set":
+        return [(item, b"") for item in items]
+    return [(_list_path(written, index - len(items)), item) for index, item in enumerate(items)]
+
+
+def _items(value: bytes, per_entry: int = 1) -> list[bytes | None]:
+    """The bytes of each element of a collection; of a map's entries both."""
+    items, offset = list[bytes | None](), 4
+    for _ in range(read_count(value, 4 * per_entry) * per_entry):
+        item, offset = read_element(value, offset)
+        items.append(item)
+    return items
 
 
 def _list_path(written: int, ticks: int) -> bytes:
@@ -244,10 +247,7 @@ def _numbers(data: bytes | None, count: int) -> list[int | None]:
     """The times of so many elements; null stands for all of them."""
     if data is None:
         return [None] * count
-    numbers, offset = list[int | None](), 4
-    for _ in range(read_count(data, 4)):
-        element, offset = read_element(data, offset)
-        numbers.append(_number(element))
+    numbers = [_number(item) for item in _items(data)]
     return numbers + [None] * (count - len(numbers))
 
 

@@ -14,6 +14,7 @@ import pytest
 import tailrace_spark.job.snapshot_run
 from tailrace_common.sections.stream import StreamSettings
 from tailrace_common.settings import Settings
+from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Summary
@@ -78,13 +79,6 @@ class Cluster:
         del table
         return RING
 
-    def schemas(self) -> dict[bytes, Any]:
-        return {}
-
-    def topic_of(self, table: Table, schemas: Any) -> str:
-        del schemas
-        return f"t.{table}"
-
     def generations(self) -> Any:
         return SimpleNamespace(timestamps=[0])
 
@@ -96,9 +90,8 @@ class Cluster:
         del topic
         return 1
 
-    def entry(self, table: Table, topic: str, schemas: Any) -> Any:
-        del table, topic, schemas
-        return SimpleNamespace(schema_id=b"")
+    def entry(self, table: Table) -> SchemaEntry:
+        return SchemaEntry(schema_id=b"", topic=f"t.{table}", table=table, avro="")
 
     def reader(self, table: Table, *arguments: Any, **options: Any) -> str:
         del arguments, options
