@@ -65,6 +65,11 @@ class CassandraSettings(Section):
             raise ValueError("tls_... files are given, but tls is false: set tls = true")
         return self
 
+    @property
+    def location(self) -> str:
+        """Where the cluster is, for people."""
+        return f"{self.contact_points[0]}:{self.port}"
+
     def tls_context(self, section: str) -> ssl.SSLContext | None:
         """What these settings say of TLS, None where they want none. Raises SettingsError that names the section."""
         if not self.tls:

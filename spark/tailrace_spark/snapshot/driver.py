@@ -28,14 +28,16 @@ from cassandra.protocol import (
 from cassandra.query import BoundStatement, PreparedStatement, dict_factory
 
 from tailrace_common.column_masks import Rows, can_mask, masked_columns, masked_words
-from tailrace_common.unreachable import unreachable
 from tailrace_schemas.errors import ServiceError
-from tailrace_spark.sinks.cassandra.cluster import driver, said
+from tailrace_spark.sinks.cassandra.cluster import driver, failed, said
 from tailrace_spark.sinks.worker_cache import WorkerCache
 from tailrace_spark.snapshot.pace import Fault
 from tailrace_spark.snapshot.page import PageColumns, read_columns
 from tailrace_spark.snapshot.reading import Page, PageError, PageStateError, UnreadableError
 from tailrace_spark.snapshot.settings import SnapshotSettings, settings_at
+
+ADDRESS: Final = "cluster.contact_points"
+"""The setting that errors name."""
 
 
 class PendingPage:
@@ -168,24 +170,13 @@ def _now() -> int:
     return time.time_ns() // 1000
 
 
-def address_of(settings: SnapshotSettings) -> str:
-    """Where a cluster is, for people."""
-    return f"{settings.contact_points[0]}:{settings.port}"
-
-
-def failed(settings: SnapshotSettings, error: Exception) -> ServiceError:
-    """What a failure of the driver means that is about no page."""
-    node, words = f"Cassandra at {address_of(settings)}", said(error)
-    return unreachable(node, words, "Cassandra", "cluster.contact_points") or ServiceError(f"{node}: {words}")
-
-
 def connected(cluster: Cluster, settings: SnapshotSettings) -> Session:
     """A session of a cluster. Raises ServiceError, and the cluster is shut down then."""
     try:
         return cluster.connect()
     except Exception as error:
         cluster.shutdown()
-        raise failed(settings, error) from error
+        raise failed(settings, error, ADDRESS) from error
 
 
 def driver_of(settings: SnapshotSettings, *, metadata: bool) -> Cluster:

@@ -102,19 +102,6 @@ class TableSnapshot:
             return 1.0
         return width(self.done) / width(self.within)
 
-    @property
-    def rows_per_second(self) -> float | None:
-        """Over the time of its rounds; None before the first."""
-        return self.rows / self.seconds if self.seconds else None
-
-    @property
-    def seconds_left(self) -> float | None:
-        """The time that the rest takes, where it is as the rest before; None where nobody can tell."""
-        share = self.share
-        if self.state is not State.READING or not share or not self.seconds:
-            return None
-        return self.seconds * (1 - share) / share
-
     def begun(self, table_id: str, now: float, log_ends: Mapping[str, Mapping[str, int]], generation: int) -> Self:
         """Its first range is about to be read."""
         return replace(
@@ -170,14 +157,11 @@ class Request:
         return _to_json(self)
 
 
-ACTIONS: Final = ("start", "pause", "resume", "cancel")
-
-
 def request_from_json(text: str) -> Request:
     """The request of a text. Raises CorruptError for what `Request.to_json` of this version did not write."""
     try:
         members = _members(text)
-        if members["action"] not in ACTIONS:
+        if members["action"] not in ("start", "pause", "resume", "cancel"):
             raise ValueError(f"no action {members['action']!r}")
         return Request(**{**members, "within": from_pairs(members["within"])})
     except (ValueError, KeyError, TypeError) as error:
@@ -283,18 +267,19 @@ def snapshots_from_json(text: str) -> Snapshots:
 
 
 def status_row(snapshot: TableSnapshot) -> dict[str, object]:
-    """What people are shown of it."""
-    rate, seconds_left = snapshot.rows_per_second, snapshot.seconds_left
+    """What people are shown of it; `seconds_left` is the time that the rest takes, where it is as the rest before."""
+    share, seconds = snapshot.share, snapshot.seconds
+    is_timed = snapshot.state is State.READING and share and seconds
     return {
         "table": snapshot.table,
         "id": snapshot.id,
         "state": str(snapshot.state),
-        "percent": round(100 * snapshot.share, 1),
+        "percent": round(100 * share, 1),
         "ranges": snapshot.ranges,
         "rows": snapshot.rows,
         "bytes": snapshot.octets,
-        "rows_per_second": None if rate is None else round(rate, 1),
-        "seconds_left": None if seconds_left is None else round(seconds_left),
+        "rows_per_second": round(snapshot.rows / seconds, 1) if seconds else None,
+        "seconds_left": round(seconds * (1 - share) / share) if is_timed else None,
         "origin": snapshot.origin,
         "where": snapshot.where,
         "reason": snapshot.reason or None,

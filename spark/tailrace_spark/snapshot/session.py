@@ -14,12 +14,11 @@ from tailrace_schemas.definitions import tables_from_rows
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_from_json, table_to_json
-from tailrace_spark.sinks.cassandra.cluster import said
+from tailrace_spark.sinks.cassandra.cluster import failed, said
 from tailrace_spark.snapshot.driver import (
-    address_of,
+    ADDRESS,
     connected,
     driver_of,
-    failed,
     page_source,
     release_of,
     require_unmasked,
@@ -106,7 +105,7 @@ class ClusterView:
         """The definition of the table that is read. Raises SettingsError where there is none."""
         table = self.find(*self._settings.name)
         if table is None:
-            raise SettingsError(f"Cassandra at {address_of(self._settings)} has no table {self._settings.table}")
+            raise SettingsError(f"Cassandra at {self._settings.location} has no table {self._settings.table}")
         return table
 
     def find(self, keyspace: str, name: str) -> Table | None:
@@ -215,7 +214,7 @@ class ClusterView:
         try:
             return list(self._session.execute(query, values))
         except Exception as error:
-            raise failed(self._settings, error) from error
+            raise failed(self._settings, error, ADDRESS) from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,6 @@ class CassandraStore:
     def __init__(self, settings: CassandraTargetSettings, section: str) -> None:
         """`section` names the settings in messages. Raises SettingsError for TLS files that cannot be read."""
         self._settings = settings
-        self._where = settings.location
         self._tls = settings.tls_context(section)
         self._cluster: Cluster | None = None
         self._session: Session | None = None
@@ -222,8 +221,7 @@ class CassandraStore:
             raise self._failed(error) from error
 
     def _failed(self, error: Exception) -> ServiceError:
-        node, words = f"Cassandra at {self._where}", said(error)
-        return unreachable(node, words, "Cassandra") or ServiceError(f"{node}: {words}")
+        return failed(self._settings, error)
 
 
 def _mutation(batch: Batch) -> Mutation:
@@ -233,6 +231,12 @@ def _mutation(batch: Batch) -> Mutation:
 
 def _row(values: Iterable[bytes | None]) -> tuple[Value, ...]:
     return tuple(ABSENT if value is None else value for value in values)
+
+
+def failed(settings: CassandraSettings, error: Exception, address: str = "its address") -> ServiceError:
+    """What a failure of the driver means; `address` is as `unreachable` has it."""
+    node, words = f"Cassandra at {settings.location}", said(error)
+    return unreachable(node, words, "Cassandra", address) or ServiceError(f"{node}: {words}")
 
 
 def said(error: Exception) -> str:

@@ -44,11 +44,6 @@ class CassandraTargetSettings(CassandraSettings, SinkSettings):
     def _check_keyspace(cls, value: str) -> str:
         return require_template(value, "keyspace")
 
-    @property
-    def location(self) -> str:
-        """Where it writes, for people."""
-        return f"{self.contact_points[0]}:{self.port}"
-
     def dataset(self, table: SourceTable) -> Dataset:
         """The table of the other cluster, of which the first contact point is the name."""
         return Dataset(f"cassandra://{self.location}", f"{keyspace_name(self.keyspace, table.keyspace)}.{table.name}")
