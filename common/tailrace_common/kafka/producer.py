@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -318,7 +319,8 @@ class KafkaProducer(ABC):
             error.code(), retriable=error.retriable(), abort=error.txn_requires_abort(), fatal=error.fatal()
         )
         if self._producer is not None:
-            self._producer.poll(0)  # calls error_cb, which knows why
+            with suppress(KafkaException):  # of a producer that was fenced: what is explained here
+                self._producer.poll(0)  # calls error_cb, which knows why
         words = f"Kafka: {doing}: {redact(error.str())}{self._errors}"
         if answer is Answer.FENCED:
             return self._fenced(doing, error)
