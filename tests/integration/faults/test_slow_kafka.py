@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 
 import pytest
 from cassandra.query import BatchStatement, BatchType
@@ -51,10 +52,10 @@ def quota(trial: Trial, bytes_per_second: int) -> Iterator[None]:
 
 
 def write_wide(trial: Trial, rows: int, size: int) -> None:
-    """Rows of so many bytes, under the keys from 0 on."""
+    """Rows of so many bytes that nothing compresses, under the keys from 0 on."""
     insert = trial.session.prepare(f"INSERT INTO {trial.keyspace}.wide (k, v) VALUES (?, ?)")
     for key in range(rows):
-        trial.session.execute(insert, (key, key.to_bytes(4, "big") * (size // 4)))
+        trial.session.execute(insert, (key, Random(key).randbytes(size)))
 
 
 def write_batch(trial: Trial, rows: int) -> None:
@@ -69,7 +70,7 @@ def write_wide_batch(trial: Trial, rows: int, size: int) -> None:
     insert = trial.session.prepare(f"INSERT INTO {trial.keyspace}.many_wide (k, c, v) VALUES (1, ?, ?)")
     batch = BatchStatement(BatchType.UNLOGGED)
     for number in range(rows):
-        batch.add(insert, (number, number.to_bytes(4, "big") * (size // 4)))
+        batch.add(insert, (number, Random(number).randbytes(size)))
     trial.session.execute(batch, timeout=60)
 
 
