@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
+from random import Random
 from uuid import uuid4
 
 import pytest
@@ -288,7 +289,7 @@ def test_a_topic_that_takes_small_batches_only(desk: Desk) -> None:
         for _ in range(500):
             publisher.send(Record(small, 0, None, b"x" * 1000))
         publisher.commit(at(0))
-        publisher.send(Record(small, 0, None, b"x" * 30000))
+        publisher.send(Record(small, 0, None, Random(1).randbytes(30000)))
         with pytest.raises(RefusedError) as refused:
             publisher.commit(at(1))
         assert refused.value.topic == small
