@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Set
-from dataclasses import replace
 from typing import Any, Final
 
 from tailrace_common.kafka import TopicState, TopicStates
@@ -150,10 +149,11 @@ class TopicWatch:
         batch, plan = pending
         states = self._look(topics_of(plan) | (self.stopped.keys() if not self._stops else set()))
         losses = find_losses(plan, self._ids, states)
-        changed = self._read_on(plan, states)
+        reads_on = bool(self.stopped) and not self._stops
+        changed = self._read_on(plan, states) if reads_on else plan
         for loss in losses:
             changed = self._past(changed, loss, states)
-        if losses or changed is not plan:
+        if losses or reads_on:
             self._know({topic: state.id for topic, state in states.items() if topic not in self.stopped})
             self._write()
             self._planned.replace(batch, changed)
@@ -189,9 +189,7 @@ class TopicWatch:
         return without(plan, {loss.topic})
 
     def _read_on(self, plan: PlannedBatch, states: Mapping[str, TopicState]) -> PlannedBatch:
-        """With the topics that were stopped, where losses stop none any more."""
-        if self._stops or not self.stopped:
-            return plan
+        """With the topics that were stopped, as losses stop none any more."""
         for topic, words in self.stopped.items():
             log.warning("%s; the stream reads on with what is left (stream.fail_on_data_loss = false)", words)
             offsets = {(topic, int(partition)): offset for partition, offset in self._offsets.get(topic, {}).items()}
@@ -200,7 +198,7 @@ class TopicWatch:
             else:
                 self._leave(topic)
         self.stopped, self._offsets = {}, {}
-        return replace(plan)
+        return plan
 
     def _leave(self, topic: str) -> None:
         """A topic is gone: one of its name is another one."""
