@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from fnmatch import fnmatchcase
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self
 
@@ -24,6 +22,7 @@ from tailrace_common.sections.section import ListenAddress, PortOrNone, Positive
 from tailrace_common.sections.server import ServerSettings
 from tailrace_common.sections.sink import SinkSettings
 from tailrace_common.sections.stream import LineageSettings, SnapshotLimits, StreamSettings, TracesSettings
+from tailrace_common.selection import Selection
 from tailrace_common.settings.sinks import DEFAULT_TYPE, SINK_TYPES, AnySinkSettings
 from tailrace_common.settings.sources import load_into, read_into
 from tailrace_schemas.errors import SettingsError
@@ -233,10 +232,10 @@ class TableSettings(Section):
         "they are parked, and their segments kept, as a pattern is most likely wrong; true: they are given up",
     )
 
-    def selects(self, name: str) -> bool:
-        """Whether a table of this name, "keyspace.table", is among them."""
-        matches = partial(fnmatchcase, name)
-        return any(map(matches, self.include)) and not any(map(matches, self.exclude))
+    @property
+    def selection(self) -> Selection:
+        """What they select."""
+        return Selection(self.include, self.exclude)
 
     @field_validator("include", "exclude")
     @classmethod

@@ -50,7 +50,6 @@ from tailrace.ops.health import HealthBoard
 from tailrace.publish.kafka import KafkaLog, KafkaPublisher, KafkaTopics, Tenure
 from tailrace.publish.kafka.topics import log_recreated
 from tailrace.publish.routing import Router
-from tailrace.publish.selection import Selection
 from tailrace.schema.ddl_log import SchemaLog
 from tailrace.schema.live import LiveSchema
 from tailrace.segments.kept import KeptSegments, Unindexed
@@ -191,7 +190,7 @@ class AgentStart:
             return schema.history.newest(table_id)
 
         settings = self.settings
-        selection = Selection(settings.tables.include, settings.tables.exclude)
+        selection = settings.tables.selection
         publishes = settings.agent.publishes(node.datacenter)
         return open_router(settings, topics, wants, self.stack, newest)
 
@@ -200,7 +199,7 @@ class AgentStart:
         tables = self.settings.tables
         if not self.settings.agent.publishes(node.datacenter):
             return lambda _: False
-        selection = Selection(tables.include, tables.exclude)
+        selection = tables.selection
         return SelectionWatch(selection, router, self.health, release_unselected=tables.release_unselected)
 
     def _keep_generations(self, cluster: LiveCluster, node: LocalNode, topics: KafkaTopics) -> KeeperThread:

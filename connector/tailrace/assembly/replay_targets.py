@@ -21,12 +21,12 @@ from tailrace.commitlog.mutation import decode_mutation
 from tailrace.history.records import HistoryRecord, history_of, read_history
 from tailrace.history.schema import SchemaHistory
 from tailrace.publish.kafka import KafkaTopics
-from tailrace.publish.selection import Selection
 from tailrace.replay import Bounds, KafkaOutlet
 from tailrace.segments.printing import ChangesPrinter
 from tailrace_common.cli.console import say
 from tailrace_common.kafka import SUPPOSED, KafkaTransactions, Pace, TopicReader
 from tailrace_common.properties.passthrough import Scalar
+from tailrace_common.selection import Selection
 from tailrace_common.settings import Settings
 from tailrace_common.topics import SchemaReader
 from tailrace_schemas.avro import SchemaEntry
@@ -135,7 +135,7 @@ def kafka_outlet(
     HistoryError.
     """
     kafka, prefix = settings.kafka.reveal(), settings.topics.prefix
-    selection = Selection(settings.tables.include, settings.tables.exclude)
+    selection = settings.tables.selection
     with ExitStack() as stack:
         topics = topics_of(settings)
         router = open_router(settings, topics, selection.wants, stack)

@@ -1,4 +1,4 @@
-"""Which tables are published, and how the patterns that say so fit the tables of a cluster."""
+"""How the patterns that say which tables are published fit the tables of a cluster."""
 
 from __future__ import annotations
 
@@ -8,24 +8,12 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Final
 
+from tailrace_common.selection import Selection, matches
 from tailrace_schemas.system_tables import system_tables
 from tailrace_schemas.table import Table
 
 _SYSTEM: Final = frozenset(table.keyspace for table in system_tables())
 _MOST_NAMES: Final = 10
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """Which tables are published, of those with cdc = true: patterns of "keyspace.table" with * and ?."""
-
-    include: tuple[str, ...] = ("*.*",)
-    exclude: tuple[str, ...] = ()
-
-    def wants(self, table: Table) -> bool:
-        """Whether a pattern includes the table and none excludes it."""
-        name = str(table)
-        return _matches(self.include, name) and not _matches(self.exclude, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +62,8 @@ def coverage(selection: Selection, tables: Iterable[Table]) -> Coverage:
     """How a selection fits these tables; those of Cassandra's own keyspaces do not count."""
     users = {str(table): table.cdc for table in tables if table.keyspace not in _SYSTEM}
     cdc = sorted(name for name, flag in users.items() if flag)
-    excluded = [name for name in cdc if _matches(selection.exclude, name)]
-    selected = [name for name in cdc if _matches(selection.include, name) and name not in excluded]
+    excluded = [name for name in cdc if matches(selection.exclude, name)]
+    selected = [name for name in cdc if matches(selection.include, name) and name not in excluded]
     # A pattern of wildcards alone, such as the default *.*, names nothing that could be mistyped.
     specific = [pattern for pattern in selection.include if set(pattern) - set("*?.")]
     unmatched = _unmatched(specific, users)
@@ -94,10 +82,6 @@ def listed(names: Sequence[str]) -> str:
     """Names with commas; of many, the first ten and how many more."""
     left_out = len(names) - _MOST_NAMES
     return ", ".join(names[:_MOST_NAMES]) + (f" and {left_out} more" if left_out > 0 else "")
-
-
-def _matches(patterns: Iterable[str], name: str) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def _unmatched(patterns: Iterable[str], names: Collection[str]) -> tuple[str, ...]:

@@ -48,7 +48,9 @@ class SnapshotContext(Closing):
     def tables(self) -> list[Table]:
         """The tables with cdc = true whose topics the stream reads. Raises ServiceError, SettingsError."""
         entries = self._entries()
-        selected = [table for table in self._cluster().tables_with_cdc() if self._settings.tables.selects(str(table))]
+        selected = [
+            table for table in self._cluster().tables_with_cdc() if self._settings.tables.selection.wants(table)
+        ]
         return [table for table in selected if self._follows(topic_of(self._prefix, table, entries))]
 
     def find(self, name: str) -> Table | None:

@@ -53,7 +53,7 @@ def prepared(settings: Settings, table: Table) -> tuple[Destination, list[KafkaR
     Topics are made as the settings say; `topics.create` = false leaves that to others. Raises SettingsError where
     `tables` leaves the table out, ServiceError.
     """
-    if not settings.tables.selects(str(table)):
+    if not settings.tables.selection.wants(table):
         raise SettingsError(f"tables.include and tables.exclude leave {table} out: nothing of it is published")
     kafka, topics, forms = settings.kafka.reveal(), settings.topics, settings.avro.forms()
     maker = TopicMaker(kafka)

@@ -13,7 +13,7 @@ import pytest
 
 from tailrace.agent.limits import Limits
 from tailrace.agent.tables import BYPASSING
-from tailrace.publish.selection import Selection
+from tailrace_common.selection import Selection
 from tailrace_schemas.change import Op, Origin
 from tests.unit.agent.world import ELSEWHERE, NOTES, ORDERS, World, entries
 from tests.unit.ddl import alter, create, truncate

@@ -17,9 +17,9 @@ from tailrace.history.events import decode_event
 from tailrace.history.objects import Options
 from tailrace.ops.health import HealthBoard
 from tailrace.publish.routing import Router
-from tailrace.publish.selection import Selection
 from tailrace.schema.live import LiveSchema
 from tailrace_common.kafka import Pace
+from tailrace_common.selection import Selection
 from tailrace_common.tracing.spans import TraceSpan
 from tailrace_schemas.avro import decode, entry_from_record
 from tailrace_schemas.change import Change, Op

@@ -17,7 +17,7 @@ from tailrace.changes.transcode import Message
 from tailrace.errors import HeldError, TooLargeError
 from tailrace.publish.destinations import SchemaDestinations, last_definitions
 from tailrace.publish.routing import Router, assign_topics
-from tailrace.publish.selection import Selection
+from tailrace_common.selection import Selection
 from tailrace_schemas.avro import Encoder, SchemaEntry, SchemaIds, decode, entry_from_record, schema_records
 from tailrace_schemas.avro.frames import body_at, message_schema_id, reframed
 from tailrace_schemas.change import Change, Deletion, Op, Source

@@ -23,7 +23,7 @@ from tailrace.assembly.services import contact_of, mirror_of
 from tailrace.cluster import LiveCluster, LocalNode
 from tailrace.ops.headroom import Headroom, limits_of
 from tailrace.publish.kafka import KafkaTopics
-from tailrace.publish.selection import Coverage, Selection, coverage, listed
+from tailrace.publish.selection import Coverage, coverage, listed
 from tailrace.retention.pressure import threshold_of
 from tailrace.retention.spool import size_of
 from tailrace.schema.cluster_view import Bypass, bypass_words, read_bypassing
@@ -144,7 +144,7 @@ def _check_epochs(cluster: LiveCluster) -> Iterator[Check]:
 
 def check_tables(settings: Settings, tables: Iterable[Table]) -> Iterator[Check]:
     """How the selection fits these tables; a row more for each kind of mistake in it."""
-    fit = coverage(Selection(settings.tables.include, settings.tables.exclude), tables)
+    fit = coverage(settings.tables.selection, tables)
     released = settings.tables.release_unselected
     yield _selected(fit, released=released)
     if fit.untaken:
@@ -166,7 +166,7 @@ def check_tables(settings: Settings, tables: Iterable[Table]) -> Iterator[Check]
 
 def check_logged(settings: Settings, bypassing: Iterable[Bypass]) -> Iterator[Check]:
     """Selected tables whose writes never reach cdc_raw, of those that bypass the commit log; a row where there are."""
-    selection = Selection(settings.tables.include, settings.tables.exclude)
+    selection = settings.tables.selection
     selected = [bypass for bypass in bypassing if selection.wants(bypass.table)]
     if selected:
         yield Check("tables logged", False, *bypass_words(selected))
@@ -179,7 +179,7 @@ def check_masked(settings: Settings, tables: Iterable[Table], rows: Rows, releas
     columns: dict[tuple[object, object], list[str]] = {}
     for keyspace, name, column in rows(ALL_MASKS):
         columns.setdefault((keyspace, name), []).append(str(column))
-    fit = coverage(Selection(settings.tables.include, settings.tables.exclude), tables)
+    fit = coverage(settings.tables.selection, tables)
     masked = [
         masked_words(rows, keyspace, name, columns[keyspace, name], settings.cluster.username)
         for keyspace, _, name in (table.partition(".") for table in fit.selected)

@@ -37,7 +37,7 @@ from tailrace.history.schema import SchemaHistory
 from tailrace.publish.hosts import HostRecord
 from tailrace.publish.kafka import KafkaTopics
 from tailrace.publish.reports import LETTER_FORMAT
-from tailrace.publish.selection import Selection, coverage
+from tailrace.publish.selection import coverage
 from tailrace.retention.spool import Spool
 from tailrace.segments.keys import keys_of_settings
 from tailrace.state import Parked
@@ -118,7 +118,7 @@ def retry(
     confirm("Publish what can be decoded?", yes)
     segment_directory = directory or settings.agent.cdc_raw_directory
     with ExitStack() as stack:
-        selection = Selection(settings.tables.include, settings.tables.exclude)
+        selection = settings.tables.selection
         router = open_router(settings, topics_of(settings), selection.wants, stack)
         messages = _Messages(settings, schema, record.host)
         if not settings.tables.release_unselected and not coverage(selection, messages.tables).selected:

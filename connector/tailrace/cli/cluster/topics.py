@@ -13,7 +13,6 @@ from tailrace.assembly.services import contact_of, topics_of
 from tailrace.cluster import LiveCluster
 from tailrace.publish.destinations import SchemaDestinations
 from tailrace.publish.kafka import KafkaLog
-from tailrace.publish.selection import Selection
 from tailrace_common.cli.console import print_rows, say
 from tailrace_common.cli.options import SettingsFile, settings_of
 from tailrace_common.settings import Settings
@@ -63,7 +62,7 @@ def needed_topics(settings: Settings, existing: Collection[str]) -> dict[TopicPl
     """
     plans = {internal_plan(settings.topics, internal): f"our {internal}" for internal in Internal}
     with closing(LiveCluster(contact_of(settings.cluster))) as cluster:
-        wants = Selection(settings.tables.include, settings.tables.exclude).wants
+        wants = settings.tables.selection.wants
         tables = sorted((table for table in cluster.definitions().tables if table.cdc and wants(table)), key=str)
     kafka, prefix = settings.kafka.reveal(), settings.topics.prefix
     with SchemaReader(kafka, prefix) as schemas:

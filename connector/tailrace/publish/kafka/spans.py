@@ -173,7 +173,7 @@ class Spans:
                 offsets[kafka_partition.topic, kafka_partition.partition] = offset_of(future.result())
             except KafkaException as error:
                 if error.args[0].code() == _TIMED_OUT:
-                    self._admin.poll(0)
+                    self._admin.poll(0)  # calls error_cb, which knows why
                     raise service_error("asking where partitions end", error.args[0], self._errors) from error
                 LOG.debug(
                     "the end of %s[%d]: %s",

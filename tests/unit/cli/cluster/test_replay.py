@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 from tailrace.assembly.replay_targets import chosen, require_selected, with_announced
 from tailrace.cli.main import complete
 from tailrace.cli.support.options import time_of
-from tailrace.publish.selection import Selection
+from tailrace_common.selection import Selection
 from tailrace_schemas.avro import Encoder, SchemaEntry, entry_from_record, schema_records
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.table import Table
