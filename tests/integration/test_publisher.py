@@ -162,6 +162,24 @@ def test_another_agent_ends_the_older_one_and_stays(desk: Desk) -> None:
     assert desk.values() == Counter(range(5))
 
 
+@pytest.mark.promise("agent.one-per-node")
+def test_an_older_agent_that_takes_its_id_back_does_not_end_the_newer_one(desk: Desk) -> None:
+    """Its producer failed for another reason while the newer one took the id, so that nobody told it to end."""
+    older, newer = Tenure("older"), Tenure("newer")
+    with closing(desk.publisher(older)) as first:
+        first.start()
+        commit(first, desk, 0)
+    with closing(desk.publisher(newer)) as starting, closing(desk.publisher(older)) as again:
+        starting.open()
+        assert again.start() == at(0)
+        with pytest.raises(ServiceError, match="no newer user"):
+            starting.commit(at(0))
+        go_on(desk, newer, 5)
+        with pytest.raises(FencedError, match="another agent started"):
+            commit(again, desk, 1)
+    assert desk.values() == Counter(range(5))
+
+
 @pytest.mark.promise("agent.moved-by-hand")
 @pytest.mark.parametrize("forget", [False, True])
 def test_who_moves_a_host_by_hand_ends_its_agent(desk: Desk, forget: bool) -> None:

@@ -27,11 +27,9 @@ MARK: Final = b"mark"
 class KafkaTransactions(KafkaProducer):
     """Records in transactions: all or nothing, and for one user of a transactional id at a time.
 
-    Records in transactions of one transactional id, all or nothing; otherwise as KafkaProducer.
-
     `home` is a topic of the id's user, which has to exist. `pace` says Kafka's limit for an open transaction when the
     producer is opened; without one it is `timeout`.
-    `another` tells, where Kafka calls us fenced, whether another user of the id has started. Kafka says the same of a
+    `another` tells, where Kafka calls us fenced, whether a newer user of the id has started. Kafka says the same of a
     transaction that it ended for its age. `fenced` says then who that is, and what to do.
     """
 
@@ -137,7 +135,7 @@ class KafkaTransactions(KafkaProducer):
                 f"{error.str()}"
             )
         if not self._another():
-            return ServiceError(f"Kafka: {doing}: it ended our transactions, and nobody else began any: {error.str()}")
+            return ServiceError(f"Kafka: {doing}: it ended our transactions, and no newer user of the id is known: {error.str()}")
         words = self._fenced_words
         return FencedError(words if isinstance(words, str) else words())
 

@@ -330,9 +330,15 @@ class KafkaPublisher:
         )
 
     def _another(self) -> bool:
-        """Whether another agent has signed the host's record; it may be between its start and that yet."""
+        """Whether a newer agent has signed the host's record; it may be between its start and that yet.
+
+        Where we have not signed ourselves, none is newer. An older one took the id back, because its own call failed
+        while we took it. We take the id again, and the older one finds our signature.
+        """
         if self._tenure is None:
             return True
+        if not self._tenure.began:
+            return False
         topic = internal_topic(self._prefix, Internal.OFFSETS)
         deadline = self._clock() + self._patience
         is_another = False
