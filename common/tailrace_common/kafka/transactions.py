@@ -135,7 +135,9 @@ class KafkaTransactions(KafkaProducer):
                 f"{error.str()}"
             )
         if not self._another():
-            return ServiceError(f"Kafka: {doing}: it ended our transactions, and no newer user of the id is known: {error.str()}")
+            return ServiceError(
+                f"Kafka: {doing}: it ended our transactions, and no newer user of the id is known: {error.str()}"
+            )
         words = self._fenced_words
         return FencedError(words if isinstance(words, str) else words())
 
