@@ -17,8 +17,7 @@ import tempfile
 from pathlib import Path
 from urllib.request import Request, urlopen
 
-from tailrace_common.java.jars import Jar
-from tailrace_common.java.maven import find_repository
+from tailrace_common.java.jars import Jar, find_repository
 
 ROOT = Path(__file__).parents[1]
 LOCK = ROOT / "common" / "tailrace_common" / "java" / "jars.lock.json"

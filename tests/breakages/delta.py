@@ -94,7 +94,7 @@ BREAKAGES: Final = {
     ),
     "tasks-go-on-where-the-state-is-ahead": breakage(
         "a table is healed after a crash between any two commits",
-        "tailrace_spark.sinks.lake.current_writer:FollowedTables.require_ready",
+        "tailrace_spark.sinks.lake.current:FollowedTables.require_ready",
         drop("not followed.is_shown"),
         Red(
             CURRENT_TASKS,

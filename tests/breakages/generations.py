@@ -72,7 +72,7 @@ BREAKAGES: Final = {
     ),
     "logs-that-stay-are-not-counted": breakage(
         "the v1 table is imported whole, as far as tables with CDC keep changes",
-        "tailrace.topology.mirror_import:generations_to_copy",
+        "tailrace.topology.mirror:generations_to_copy",
         drop("if 0 in ttls: ..."),
         Red("unit/topology/test_mirror_import.py", "test_step_5_skips_what_no_table_has_changes_of"),
     ),

@@ -14,7 +14,7 @@ from tests.breakages.mutations import argument, constant, drop, give, insert, re
 GROUPED: Final = "unit/spark/sinks/opensearch/test_pieces.py"
 LETTERS: Final = "unit/spark/sinks/test_letters.py"
 FILES: Final = "unit/spark/sinks/files/test_outlet.py"
-PURGE: Final = "unit/spark/sinks/opensearch/test_upkeep.py"
+PURGE: Final = "unit/spark/sinks/opensearch/test_sink.py"
 LOCATIONS: Final = "unit/spark/sinks/test_locations.py"
 RING_DELAY: Final = "unit/spark/sinks/test_ring_delay.py"
 CRASHES: Final = "unit/spark/sinks/opensearch/test_crashes.py"
@@ -158,7 +158,7 @@ BREAKAGES: Final = {
     ),
     "a-purge-says-so-afterwards": breakage(
         "nothing older comes to life again",
-        "tailrace_spark.sinks.opensearch.upkeep:forget",
+        "tailrace_spark.sinks.opensearch.sink:forget",
         insert(
             """
             if ops:
@@ -180,7 +180,7 @@ BREAKAGES: Final = {
     ),
     "a-purge-takes-what-another-wrote": breakage(
         "none of what is shown",
-        "tailrace_spark.sinks.opensearch.upkeep:forgotten",
+        "tailrace_spark.sinks.opensearch.sink:forgotten",
         argument("Op(document.id, document.version, None)", 1, "None"),
         Red(PURGE, "test_a_document_that_another_writes_meanwhile_stays"),
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Final
 
-from tailrace.demo.literals import LITERALS
+from tailrace.demo.script import LITERALS
 from tailrace_schemas.cql.types import CqlType
 from tests.corpus.release import Dialect
 

@@ -21,7 +21,7 @@ from tailrace.publish.registry import RegistryStore
 from tailrace_common.kafka import read_to_end
 from tailrace_common.settings import Settings
 from tailrace_schemas.avro import Encoder, SchemaEntry, SchemaIds
-from tailrace_schemas.avro.subjects import Subjects
+from tailrace_schemas.avro.names import Subjects
 from tests.integration.agents import AgentProcess, cql, create_keyspace, ints, published, settings_for, start_here
 from tests.integration.stream_settings import stream_settings
 from tests.services.certificates import Authority

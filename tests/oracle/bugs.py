@@ -187,7 +187,7 @@ BUGS: Final[tuple[Breakage, ...]] = (
     ),
     _bug(
         "a range deletion takes rows away that are newer",
-        "tailrace_spark.sinks.sql.rows_table:VisibleTable.delete_older",
+        "tailrace_spark.sinks.sql.merge:VisibleTable.delete_older",
         argument("self.table.delete().where(area, ~newer)", 1, None),
     ),
     _bug(

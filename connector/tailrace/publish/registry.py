@@ -11,7 +11,7 @@ from tailrace.errors import HeldError
 from tailrace_common.kafka.schema_registry import RegistryRefusedError, SchemaRegistry
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_schemas.avro import Encoder, SchemaEntry, SchemaIds
-from tailrace_schemas.avro.subjects import Part, Subjects, subject_of
+from tailrace_schemas.avro.names import Part, Subjects, subject_of
 from tailrace_schemas.errors import SchemaRefusedError, ServiceError
 
 

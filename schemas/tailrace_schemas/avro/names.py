@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
-from typing import Final
+from typing import Final, Literal, assert_never
 
 _OUTSIDE: Final = re.compile(r"^[0-9]|_(?=x)|[^A-Za-z0-9_]")
 _ESCAPE: Final = re.compile(r"_x([0-9a-f]*)_")
 
 BOUND_FIELDS: Final = ("count", "inclusive")
 """What an end of a range has behind its clustering columns (docs/contracts.md section 3)."""
+Subjects = Literal["TopicName", "RecordName", "TopicRecordName"]
+Part = Literal["value", "key"]
 
 
 def avro_name(name: str) -> str:
@@ -54,3 +57,21 @@ class Names:
             name = f"{proposed}_{suffix}"
         self._taken.add(name)
         return name
+
+
+def subject_of(subjects: Subjects, topic: str, part: Part, schema: str) -> str:
+    """The subject of a record schema (JSON) in a topic's values or keys."""
+    match subjects:
+        case "TopicName":
+            return f"{topic}-{part}"
+        case "RecordName":
+            return _record_name(schema)
+        case "TopicRecordName":
+            return f"{topic}-{_record_name(schema)}"
+        case other:
+            assert_never(other)
+
+
+def _record_name(schema: str) -> str:
+    record = json.loads(schema)
+    return f"{record['namespace']}.{record['name']}"

@@ -19,10 +19,9 @@ from tailrace_spark.rowstate.deletions import (
     flatten,
     merge_partitions,
 )
+from tailrace_spark.rowstate.partition import Clustering
 from tailrace_spark.rowstate.row import RowState, state_of
 from tailrace_spark.rowstate.truncation import TruncationState, absorb, truncation_of
-
-Clustering = tuple[bytes | None, ...]
 
 
 @dataclass(slots=True, init=False)

@@ -16,7 +16,7 @@ from tailrace_common.kafka.transactions import MARK
 from tailrace_common.settings import Settings
 from tailrace_common.topics import SchemaReader
 from tailrace_schemas.avro import Encoder, SchemaIds, own_ids, schema_records
-from tailrace_schemas.avro.subjects import Part, subject_of
+from tailrace_schemas.avro.names import Part, subject_of
 from tailrace_schemas.errors import FencedError, ServiceError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import Internal, internal_plan, internal_topic, table_plan

@@ -17,7 +17,7 @@ from uuid import uuid4
 
 import yaml
 
-from tailrace_common.java.maven import find_repository
+from tailrace_common.java.jars import find_repository
 from tests.integration.deploy.tools import run
 
 ROOT: Final = Path(__file__).resolve().parents[3]

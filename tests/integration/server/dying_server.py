@@ -26,8 +26,8 @@ from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_server.worker.keeping import Keeper
 from tailrace_spark.sinks.images.state import ScopeState
 from tailrace_spark.sinks.lake import staging
+from tailrace_spark.sinks.sql.merge import RowWriter
 from tailrace_spark.sinks.sql.piece_merges import PieceMerges
-from tailrace_spark.sinks.sql.rows_table import RowWriter
 from tests.integration.dying import Death, die
 from tests.support.waiting import until
 

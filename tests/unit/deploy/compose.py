@@ -13,7 +13,7 @@ from tailrace.cli.main import complete
 from tailrace_common.cli.program import LogFormat, LogLevel
 from tailrace_common.java.find import VARIABLE as JAVA
 from tailrace_common.java.jars import CACHE_VARIABLE
-from tailrace_common.java.maven import VARIABLE as MAVEN_REPOSITORY
+from tailrace_common.java.jars import VARIABLE as MAVEN_REPOSITORY
 from tailrace_common.settings import load_settings
 from tailrace_schemas.errors import SettingsError
 from tests.unit.deploy.dockerfile import Dockerfile

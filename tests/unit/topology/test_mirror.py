@@ -12,8 +12,7 @@ from itertools import count
 import pytest
 
 from tailrace.ops.health import HealthBoard
-from tailrace.topology.mirror import Mirror, MirrorThread
-from tailrace.topology.mirror_import import copy_steps
+from tailrace.topology.mirror import Mirror, MirrorThread, copy_steps
 from tailrace.topology.mirror_plan import MOST_TURN_MS, TURN_MS, MirrorOptions, Removal, Write, timestamp_row, turn_ms
 from tailrace.topology.mirror_tables import IdForm, MirrorTable, create_keyspace, create_table, default_replication
 from tailrace_common.backoff import Waits

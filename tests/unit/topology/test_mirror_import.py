@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.topology.mirror import Mirror
-from tailrace.topology.mirror_import import DEFAULT_TTL_SECONDS, generations_to_copy, log_ttls
+from tailrace.topology.mirror import DEFAULT_TTL_SECONDS, Mirror, generations_to_copy, log_ttls
 from tailrace.topology.mirror_plan import MirrorOptions, Write, timestamp_row
 from tailrace.topology.mirror_tables import IdForm, MirrorTable
 from tests.support.kafka import Crash

@@ -14,9 +14,8 @@ from typing import Any, Final, Protocol
 from fastavro import parse_schema, schemaless_writer
 
 from tailrace_schemas.avro.frames import frame
-from tailrace_schemas.avro.names import avro_name
+from tailrace_schemas.avro.names import Part, avro_name, subject_of
 from tailrace_schemas.avro.schema import KeyChoice, canonical_text, key_schema, value_schema
-from tailrace_schemas.avro.subjects import Part, subject_of
 from tailrace_schemas.errors import SchemaRefusedError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import RecordId

@@ -14,7 +14,7 @@ from functools import lru_cache
 from importlib.metadata import version as version_of
 from typing import Any, Final
 
-from tailrace_schemas.avro.subjects import Part
+from tailrace_schemas.avro.names import Part
 from tailrace_schemas.change import Change, Op, Origin, record_times
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.errors import UnsupportedError

@@ -20,7 +20,7 @@ from tailrace_schemas.errors import CorruptError
 from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Delivered, RecordId
-from tailrace_spark.merge.batch_changes import BatchChanges, Clustering, RowChanges, gather
+from tailrace_spark.merge.batch_changes import BatchChanges, RowChanges, gather
 from tailrace_spark.merge.stored_row import PARTITION, RANGE, ROW, STATIC
 from tailrace_spark.merge.table_record import TableRecord, decode_record, define, encode_record
 from tailrace_spark.rowstate.codec import (
@@ -38,6 +38,7 @@ from tailrace_spark.rowstate.deletions import (
     merge_partitions,
     stronger,
 )
+from tailrace_spark.rowstate.partition import Clustering
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.rowstate.truncation import EVERYTHING
 from tailrace_spark.sinks.state_store.bulk import overwrite

@@ -190,7 +190,7 @@ def test_names_are_data() -> None:
 
 
 def test_the_example_of_the_documentation_is_what_the_code_draws() -> None:
-    from tailrace.cli.cluster.generation_files import build_from, read_ring
+    from tailrace.cli.cluster.generations import build_from, read_ring
     from tailrace_schemas.tokens import token
 
     file = ROOT / "docs" / "ring.json"

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from tailrace_common.java.jars import Jar
-from tailrace_common.java.maven import MavenRepository
+from tailrace_common.java.jars import Jar, MavenRepository
 
 
 def jar_of(coordinate: str, content: bytes) -> Jar:

@@ -13,8 +13,17 @@ import pytest
 
 from tailrace_common.backoff import Waits
 from tailrace_common.java import jars
-from tailrace_common.java.jars import LOCK, Jar, JarError, cache_directory, fetch, fetch_sets, locked_jars, spark_set
-from tailrace_common.java.maven import MavenRepository
+from tailrace_common.java.jars import (
+    LOCK,
+    Jar,
+    JarError,
+    MavenRepository,
+    cache_directory,
+    fetch,
+    fetch_sets,
+    locked_jars,
+    spark_set,
+)
 from tailrace_schemas.errors import SettingsError
 from tests import jars as test_jars
 from tests.unit.common.java.repository_server import RepositoryServer, jar_of, serving
@@ -260,7 +269,7 @@ _FETCHING = """
 import json, sys
 from pathlib import Path
 from tailrace_common.java.jars import Jar, fetch
-from tailrace_common.java.maven import MavenRepository
+from tailrace_common.java.jars import MavenRepository
 print("begins", flush=True)
 jars = [Jar(*entry) for entry in json.loads(sys.argv[1])]
 print(fetch(jars, Path(sys.argv[2]), repository=MavenRepository.of(sys.argv[3], "the test")))

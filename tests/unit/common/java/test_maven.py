@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tailrace_common.java import maven as maven_repository
-from tailrace_common.java.maven import MavenRepository, central_of_ivy, find_repository, mirror_of_central
+from tailrace_common.java import jars as maven_repository
+from tailrace_common.java.jars import MavenRepository, central_of_ivy, find_repository, mirror_of_central
 from tailrace_schemas.errors import SettingsError
 
 NO_PACKAGE = "tailrace_no_such_package"

@@ -6,7 +6,7 @@ import pytest
 
 from tailrace_schemas.avro import Encoder
 from tailrace_schemas.avro.frames import body_at, frame, message_schema_id
-from tailrace_schemas.avro.subjects import Subjects, subject_of
+from tailrace_schemas.avro.names import Subjects, subject_of
 from tailrace_schemas.errors import CorruptError, TruncatedError
 from tests.unit.tables import table
 

@@ -13,8 +13,7 @@ from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import partition, token
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import CommitMessage, MicroBatch, Piece, Summary
-from tailrace_spark.sinks.lake.current import LakeCurrent
-from tailrace_spark.sinks.lake.current_writer import CurrentWriter
+from tailrace_spark.sinks.lake.current import CurrentWriter, LakeCurrent
 from tailrace_spark.sinks.lake.fast_rows import bucket_of
 from tailrace_spark.sinks.lake.staging import Staged
 from tailrace_spark.sinks.lake.state import StateTable

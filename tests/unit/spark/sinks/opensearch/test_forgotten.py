@@ -11,8 +11,8 @@ from tailrace_spark.rowstate.codec import decode_state, encode_deletion, encode_
 from tailrace_spark.rowstate.row import RowState, state_of
 from tailrace_spark.sinks.opensearch.bulk import Op, StoredDocument
 from tailrace_spark.sinks.opensearch.documents import OWN
+from tailrace_spark.sinks.opensearch.sink import forgotten
 from tailrace_spark.sinks.opensearch.state import PartitionDocument, decode_head, decode_row, encode_head, encode_row
-from tailrace_spark.sinks.opensearch.upkeep import forgotten
 from tests.support.expiry import SECOND
 from tests.support.shop import PLAIN, WIDE
 from tests.unit.spark.cassandra import Log

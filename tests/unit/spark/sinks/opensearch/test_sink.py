@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
+from contextlib import closing, suppress
 from fnmatch import fnmatchcase
+from itertools import count
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -15,8 +16,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tailrace_schemas.change import Deletion
-from tailrace_schemas.errors import CorruptError, DecodeError, SettingsError, UnsupportedError
+from tailrace_schemas.errors import CorruptError, DecodeError, ServiceError, SettingsError, UnsupportedError
 from tailrace_schemas.position import Position
+from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.merge.partition import StoredRow
 from tailrace_spark.merge.stored_row import ROW
 from tailrace_spark.rowstate.truncation import EVERYTHING, HostTruncation, TruncationState
@@ -33,13 +35,19 @@ from tailrace_spark.sinks.opensearch.state import (
     encode_row,
     ordered,
 )
+from tests import java_sources, opensearch
+from tests.support.expiry import Time
 from tests.support.shop import ORDERS, PLAIN
-from tests.unit.spark.cassandra import clustering_of, key_of
+from tests.unit.spark.cassandra import Log, clustering_of, key_of
 from tests.unit.spark.sinks.hostile import LONG_NAMES
+from tests.unit.spark.sinks.opensearch.indexes import Searched
+from tests.unit.spark.sinks.opensearch.proxy import Answer, Asked, SearchProxy, dying
+from tests.unit.spark.sinks.purging_contract import HORIZON, NOW, WIDE, PurgingContract, at, write
 from tests.unit.tables import table
 
 optional = st.none() | st.binary(max_size=300)
 integers = st.none() | st.integers(-(2**63), 2**63 - 1)
+pytestmark = pytest.mark.timeout(600)
 
 
 def settings(**given: object) -> OpensearchSinkSettings:
@@ -245,3 +253,98 @@ def test_an_operation_is_a_line_and_its_document_another(op: Op, action: dict[st
     told = [json.loads(line) for line in lines(op).splitlines()]
     assert told == ([action] if op.document is None else [action, {"v": 1}])
     assert lines(op).endswith(b"\n")
+
+
+@pytest.mark.promise("opensearch.purge")
+@pytest.mark.long
+@pytest.mark.skipif(java_sources.missing() is not None, reason=str(java_sources.missing()))
+class TestOpensearchPurges(PurgingContract):
+    states, side_by_side = 6, True
+
+    @pytest.fixture
+    def purged(self) -> Searched:
+        return Searched(opensearch.server().url, merge_horizon_seconds=HORIZON, sweep_seconds=0.001)
+
+
+def searched_by(proxy: SearchProxy, **more: object) -> Searched:
+    """New indexes, which are swept whenever they are asked to be."""
+    swept = {"merge_horizon_seconds": HORIZON, "sweep_seconds": 0.001, "retry_seconds": 0.01}
+    return Searched(proxy.url, proxy.address, **swept, **more)
+
+
+@pytest.mark.promise("opensearch.purge")
+@pytest.mark.long
+def test_a_purge_cut_off_at_any_request_brings_nothing_back(proxy: SearchProxy) -> None:
+    """A change as old as what may have gone is merged into what is there, or too late."""
+    log = Log(PLAIN)
+    for step in count():
+        proxy.answer = lambda _: "pass"
+        searched, time = searched_by(proxy), Time(NOW)
+        with closing(searched.open(time)) as sink:
+            write(sink, *(log.delete((number,), (), at(number)) for number in range(3)))
+            write(sink, log.insert((9,), (), at(9), v="x"))
+        time.now = NOW + HORIZON + 10
+        proxy.answer = dying(len(proxy.asked) + step // 2, "drop after" if step % 2 else "drop")
+        died = True
+        with closing(searched.open(time)) as sink, suppress(ServiceError):
+            sink.sweep()
+            died = False
+        proxy.answer = lambda _: "pass"
+        with closing(searched.open(time)) as sink:
+            write(sink, *(log.insert((number,), (), at(number) - 1, v="old") for number in range(3)))
+            assert searched.rows(PLAIN, "id") == [(9,)], f"died after {step} requests"
+            time.now += HORIZON + 10
+            sink.sweep()
+        assert searched.kept() == 1
+        if not died:
+            return
+
+
+@pytest.mark.promise("opensearch.purge")
+@pytest.mark.long
+def test_a_document_that_another_writes_meanwhile_stays(proxy: SearchProxy) -> None:
+    """It is found to be a tombstone alone; then its row is written again."""
+    searched, time, log = searched_by(proxy), Time(NOW), Log(PLAIN)
+    with closing(searched.open(time)) as sink:
+        write(sink, log.delete((1,), (), at(0)), log.delete((2,), (), at(0)))
+    time.now = NOW + HORIZON + 10
+    direct = searched.direct()
+    written = list[bool]()
+
+    def beside(asked: Asked) -> Answer:
+        if "_bulk" in asked.path and b'"delete"' in asked.body and not written:
+            written.append(True)
+            with closing(direct.open(time)) as another:
+                write(another, log.insert((1,), (), at(HORIZON + 5), v="new"))
+        return "pass"
+
+    with closing(searched.open(time)) as sink:
+        proxy.answer = beside
+        sink.sweep()
+        assert written
+        assert searched.rows(PLAIN, "id", "v") == [(1, "new")]
+        assert searched.kept() == 1
+
+
+@pytest.mark.promise("opensearch.purge")
+@pytest.mark.long
+def test_what_another_forgets_between_two_questions_brings_nothing_back(proxy: SearchProxy) -> None:
+    """A replay of dead letters is told of a table in one request, and of its partitions in later ones."""
+    searched = searched_by(proxy, bulk_documents=2)
+    log, time = Log(WIDE), Time(NOW)
+    with closing(searched.open(time)) as sink, closing(searched.direct().open(time)) as another:
+        write(another, *(log.delete_partition((n,), at(1)) for n in range(1, 4)))
+        time.now += HORIZON + 5
+        asked = count()
+
+        def answer(one: Asked) -> Answer:
+            if "_mget" in one.path and b"#partition" in one.body and next(asked) == 1:
+                another.sweep()
+            return "pass"
+
+        late = [log.insert((n,), (1,), at(0), v="late") for n in range(1, 4)]
+        write(sink, log.insert((9,), (1,), at(9), v="y"))
+        proxy.answer = answer
+        assert write(sink, *late) == Summary(dead_letters=3)
+        proxy.answer = lambda _: "pass"
+    assert searched.rows(WIDE, "id") == [(9,)]
