@@ -213,7 +213,7 @@ class SparkCluster:
 
 
 def compiled_code() -> Path:
-    """Our packages compiled, for PYTHONPATH: those of `make unit-compiled`, made here where the sources are newer."""
+    """Our packages compiled, for PYTHONPATH: those of `make test`, made here where the sources are newer."""
     subprocess.run([_ROOT / "tools" / "compile.sh", sys.executable, _COMPILED], cwd=_ROOT, check=True)
     return _ROOT / _COMPILED
 
