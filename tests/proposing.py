@@ -6,8 +6,7 @@ from collections.abc import Callable
 from uuid import UUID
 
 from tailrace.ops.health import HealthBoard
-from tailrace.topology.keeper import RingKeeper, Surroundings
-from tailrace.topology.proposals import RecordLog, announcing, run_appending
+from tailrace.topology.keeper import RecordLog, RingKeeper, Surroundings, announcing, run_appending
 from tailrace_common.topics import GenerationReader
 from tailrace_schemas.generation_records import Proposal, PublishedGeneration
 from tailrace_schemas.ring import Ring

@@ -70,7 +70,7 @@ BREAKAGES: Final = {
     ),
     "a-definition-that-came-back-is-old-news": breakage(
         "the last definition of a table in `.schemas` is its newest, also where a former one came back",
-        "tailrace.publish.destinations:SchemaDestinations.announce",
+        "tailrace.publish.kafka.topics:SchemaDestinations.announce",
         constant("newest and ...", False),
         Red(ROUTING, "test_a_definition_that_comes_back_is_announced_again"),
         Red(ROUTING, "test_an_older_definition_is_announced_before_the_newest"),

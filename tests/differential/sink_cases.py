@@ -19,7 +19,7 @@ from tailrace_spark.batch.delivery import Delivered, RecordId
 from tailrace_spark.merge.batch_changes import gather
 from tailrace_spark.merge.condition import RowFilter
 from tailrace_spark.merge.partition import StoredRow
-from tailrace_spark.merge.shown_rows import ShownRows, shown_rows
+from tailrace_spark.merge.row import ShownRows, shown_rows
 from tailrace_spark.merge.stored_row import PARTITION, RANGE, ROW, STATIC, head_of
 from tailrace_spark.rowstate.codec import encode_deletion, encode_state
 from tailrace_spark.rowstate.row import state_of

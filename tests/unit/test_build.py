@@ -189,7 +189,7 @@ def test_an_installation_compiles_where_it_can(environ: dict[str, str], code: st
     subprocess.run(["git", "clone", "-q", ROOT, source], check=True)
     variables = {name: value for name, value in os.environ.items() if name not in ("TAILRACE_COMPILE", "PYTHONPATH")}
     subprocess.run([python, "-m", "pip", "install", "-q", source], env={**variables, **environ}, check=True)
-    command = [tmp_path / "venv/bin/tailrace", "--version"]
+    command: list[str | Path] = [tmp_path / "venv/bin/tailrace", "--version"]
     shown = subprocess.run(command, env=variables, capture_output=True, text=True, check=True)
     assert f"({code}" in shown.stdout
     assert (build.PURE_ADVICE in shown.stdout) == (code == "pure Python")

@@ -30,7 +30,7 @@ KEPT: Final[Mapping[str, tuple[Constant, ...]]] = {
     ),
     "stored truncations": (("tailrace_spark.rowstate.codec", "_TRUNCATIONS_VERSION"),),
     "tables of Tailrace's own in a SQL database": (("tailrace_spark.sinks.state_store.tables", "FORMAT"),),
-    "tables of Tailrace's own in Cassandra": (("tailrace_spark.sinks.cassandra.store", "FORMAT"),),
+    "tables of Tailrace's own in Cassandra": (("tailrace_spark.sinks.cassandra.sink_base", "FORMAT"),),
     "every table of a `delta` or `iceberg` sink": (("tailrace_spark.sinks.lake.store", "FORMAT"),),
     "`.sink-letters`": (("tailrace_spark.batch.delivery", "LETTER_FORMAT"),),
     "a sink's progress": (

@@ -11,14 +11,13 @@ from uuid import UUID
 from tailrace.cluster import LiveCluster
 from tailrace.driver import Contact
 from tailrace.ops.health import HealthBoard
-from tailrace.publish.destinations import SchemaDestinations, last_definitions
 from tailrace.publish.kafka import KafkaLog, KafkaTopics
-from tailrace.publish.kafka.topics import log_recreated
+from tailrace.publish.kafka.topics import SchemaDestinations, last_definitions, log_recreated
 from tailrace.publish.routing import OwnIds, Router, SchemaStore
+from tailrace.topology.keeper import EntrySettings
 from tailrace.topology.mirror import CqlStore, Mirror, MirrorThread
 from tailrace.topology.mirror_plan import MirrorOptions
 from tailrace.topology.mirror_tables import IdForm
-from tailrace.topology.proposals import EntrySettings
 from tailrace_common.kafka import Pace, Sizes
 from tailrace_common.settings import AgentSettings, ClusterSettings, SchemaSettings, Settings
 from tailrace_common.topics import GenerationReader, SchemaReader

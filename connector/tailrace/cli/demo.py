@@ -20,11 +20,9 @@ from rich.console import Console
 
 from tailrace.cli.support.fetching import fetch_with_progress
 from tailrace.cluster import LiveCluster
-from tailrace.demo.flow import Flow, copy_of
+from tailrace.demo.flow import Flow, Screen, copy_of, prepared, write, written
 from tailrace.demo.parts import PREFIX, DemoServices
-from tailrace.demo.screen import Screen
 from tailrace.demo.script import KEYSPACE, TABLES
-from tailrace.demo.writing import prepared, write, written
 from tailrace_common.cli.console import on_terminal, print_json, say
 from tailrace_common.cli.logs import set_up_logging
 from tailrace_common.cli.signals import stopped_by_signals

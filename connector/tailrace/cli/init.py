@@ -12,7 +12,7 @@ from typing import Annotated, Final
 
 import typer
 
-from tailrace.local.running import states
+from tailrace.local.services import states
 from tailrace_common.cli.checks import may_write
 from tailrace_common.cli.console import say
 from tailrace_common.cli.options import FIRST_PLACE

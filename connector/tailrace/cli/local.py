@@ -15,7 +15,7 @@ import typer
 from tailrace.cli.support.fetching import fetch_with_progress
 from tailrace.local import CassandraSettings, KafkaSettings, RegistrySettings, Services
 from tailrace.local.process import tail
-from tailrace.local.running import ServiceState, end, hold, is_used, owner, record, states
+from tailrace.local.services import ServiceState, end, hold, is_used, owner, record, states
 from tailrace_common.cli.console import on_terminal, print_rows, say
 from tailrace_common.cli.signals import stopped_by_signals
 from tailrace_schemas.errors import ServiceError

@@ -4,25 +4,39 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any, Final
 
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from tailrace.cluster import LiveCluster
 from tailrace.demo.parts import PARTITIONS, PREFIX, DemoServices
-from tailrace.demo.script import KEYSPACE, LAST, TABLES
+from tailrace.demo.script import KEYSPACE, LAST, LAST_STATEMENTS, SCHEMA, TABLES, statements
+from tailrace.driver import Contact
+from tailrace_common.cli.console import print_json
 from tailrace_common.closing import Closing
 from tailrace_common.kafka import PartitionReader
 from tailrace_common.topics import SchemaReader
 from tailrace_schemas.avro.decode import reader_of
+from tailrace_schemas.change_json import key_words, plain
+from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.streams import StreamId
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import KafkaPartition
 
 _POLL_SECONDS: Final = 0.02
 _BUSY_SECONDS: Final = 10.0
+_STYLES: Final = {"insert": "green", "update": "cyan"}
+_PER_SECOND: Final = 60.0  # so that it can be watched
+_STANDSTILL_SECONDS: Final = 180.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,3 +181,125 @@ def _position(change: Published) -> tuple[int, int, int]:
     """Where the change stood in the commit log."""
     source = change.record["source"]
     return source["segment"], source["offset"], source["index"]
+
+
+class Screen:
+    """Shows changes as they arrive; on a console also how far all is, of `total` statements (None: not known)."""
+
+    def __init__(self, console: Console | None, total: int | None) -> None:
+        self._console = console
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[words]}"),
+            TimeElapsedColumn(),
+        )
+        self._bars = Progress(*columns, console=console, disable=console is None)
+        self._written = self._bars.add_task("Cassandra", total=total, words="starting")
+        self._landed = self._bars.add_task("SQLite", total=None, words="")
+        self._bars.start()
+
+    def landed(self, landed: Landed) -> None:
+        """A change has arrived in the SQLite file."""
+        if self._console is None:
+            print_json(line(landed))
+        else:
+            self._console.print(words(landed), no_wrap=True, overflow="ellipsis", crop=True)
+
+    def refresh(self, written: int, published: int, landed: int, median_seconds: float | None) -> None:
+        """How far it is now: statements, changes in Kafka and in the SQLite file, from write to file."""
+        latency = "" if median_seconds is None else f", {median_seconds:.1f} s after the write (median)"
+        arrived = f"{landed} of {published} changes in Kafka{latency}"
+        self._bars.update(self._written, completed=written, words=f"{written} statements")
+        self._bars.update(self._landed, completed=landed, total=published or None, words=arrived)
+
+    def close(self) -> None:
+        """Leave the terminal as it was, with the last bars."""
+        with suppress(OSError):  # the terminal is gone
+            self._bars.stop()
+
+
+def line(landed: Landed) -> dict[str, object]:
+    """The JSON of a change: as `tailrace tail` has it, its topic, and the row in the file, or how many there are."""
+    change = landed.change
+    record: Any = plain(dict(change.record))
+    location = {"topic": change.partition[0], "partition": change.partition[1], "offset": change.offset}
+    line = {"table": str(change.table), **location, **record, "stream_id": landed.stream_id}
+    if len(change.row_key) < len(change.table.key):
+        return {**line, "rows": len(landed.rows)}
+    return {**line, "row": plain(dict(landed.rows[0])) if landed.rows else None}
+
+
+def words(landed: Landed) -> Text:
+    """A change for people, and what the file has now; the columns that the change wrote in front."""
+    change, op = landed.change, landed.change.record["op"]
+    head = f"{op.replace('_', ' ')} {change.table.name}"
+    location = f"[{change.partition[1]}] @ {change.offset}"
+    key = key_words(change.table, change.record)
+    return Text.assemble((f"{head:<25}", _STYLES.get(op, "red")), f" {key}  ", (f"{location}  ", "dim"), _row(landed))
+
+
+def _row(landed: Landed) -> str:
+    change = landed.change
+    if len(change.row_key) < len(change.table.key):
+        return f"{len(landed.rows)} rows in the partition"
+    if not landed.rows:
+        return "no such row"
+    row, touched = landed.rows[0], change.record["columns"]
+    names = [name for name in row if row[name] is not None and name not in change.row_key]
+    names.sort(key=lambda name: (touched.get(name) is None, name))
+    return ", ".join(f"{name}={_short(row[name])}" for name in names) or "the key alone"
+
+
+def _short(value: object) -> str:
+    if isinstance(value, bytes):
+        return f"0x{value.hex()}"
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def written(seed: int, changes: int, seconds: float | None) -> Iterator[str]:
+    """What is written: a statement, then so many, or for so long; then a last row to each table."""
+    script = statements(seed, time.time_ns() // 1000)
+    yield next(script)
+    if seconds is None:
+        yield from islice(script, changes - 1)
+    else:
+        limit = time.monotonic() + seconds
+        yield from takewhile(lambda _: time.monotonic() < limit, script)
+    yield from LAST_STATEMENTS
+
+
+def prepared(parts: DemoServices) -> LiveCluster:
+    """A connection, and the tables."""
+    node = parts.services.cassandra
+    cluster = LiveCluster(Contact(hosts=(node.address,), port=node.port))
+    for statement in SCHEMA:
+        cluster.execute(statement)
+    return cluster
+
+
+def write(script: Iterator[str], source: LiveCluster, parts: DemoServices, flow: Flow, screen: Screen) -> int:
+    """Write the first statement, the others once it has arrived, and follow until all have; how many there were.
+
+    Spark takes its time for its first batch: the others are to be seen arriving one after the other.
+    """
+    count, began = 0, time.monotonic()
+    news, last_news = (0, 0), began
+    while not flow.complete:
+        parts.require_running()
+        now = time.monotonic()
+        if not flow.landed:
+            began = now
+        for statement in islice(script, max(0, 1 + int((now - began) * _PER_SECOND) - count)):
+            source.execute(statement)
+            count += 1
+        flow.turn()
+        screen.refresh(count, flow.published, flow.landed, flow.median_seconds)
+        if (count, flow.landed) != news:
+            news, last_news = (count, flow.landed), now
+        elif now > last_news + _STANDSTILL_SECONDS:
+            raise ServiceError(
+                f"nothing has arrived for {_STANDSTILL_SECONDS:.0f} s: the SQLite file has {flow.landed} of the "
+                f"{flow.published} changes in Kafka. Look into {', '.join(str(service.log) for service in parts.all)}"
+            )
+    return count

@@ -134,7 +134,7 @@ def _issuer(settings: OidcSettings) -> Iterator[tuple[Tokens, SignIn | None]]:
 
 
 def _work(settings: Settings, database: MetaDatabase, stop: threading.Event) -> None:
-    from tailrace_server.worker.serving import spark_settings, work, working  # Spark's packages take their time
+    from tailrace_server.worker.worker import spark_settings, work, working  # Spark's packages take their time
 
     with SparkOnce(spark_settings(settings)) as spark:
         spark()

@@ -21,7 +21,7 @@ from tailrace_server.api.app import STATUS
 from tailrace_server.meta.keys import digest_of
 from tailrace_server.meta.sessions import Subject
 from tailrace_server.oidc.sign_in import FLOW_SECONDS, Flow, RefusedSignInError, SignIn
-from tailrace_server.web import editing, letters, reading
+from tailrace_server.web import editing, reading
 from tailrace_server.web.access import COOKIE, Form, SignInError, Site, Visitor, require_token
 from tailrace_server.web.rendering import STATIC, Renderer, local_path, redirect
 
@@ -61,7 +61,7 @@ def pages(site: Site) -> FastAPI:
     editing.routes(app, site, renderer)  # before those with a name in the address
     reading.routes(app, site, renderer)
     reading.changing_routes(app, site, renderer)
-    letters.routes(app, site, renderer)
+    editing.routes(app, site, renderer)
     _errors(app, site, renderer)
     return app
 

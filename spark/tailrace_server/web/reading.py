@@ -14,8 +14,7 @@ from tailrace_server.operations.answers import Answer
 from tailrace_server.operations.asking import takes_snapshots
 from tailrace_server.operations.operations import Operations
 from tailrace_server.web.access import Form, Site, Visitor, require_token
-from tailrace_server.web.rendering import Renderer, path_of, redirect
-from tailrace_server.web.views import View, counts, matching, setting_lines
+from tailrace_server.web.rendering import Renderer, View, counts, matching, path_of, redirect, setting_lines
 
 ONE: Final = "/subscriptions/{table}/{name}"
 _AUDIT_ROWS: Final = 200

@@ -8,8 +8,7 @@ from typing import Final
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_common.settings import Settings, SinkSettings
 from tailrace_schemas.errors import SettingsError
-from tailrace_spark.sinks.cassandra.log.sink_type import LOG_TABLES
-from tailrace_spark.sinks.cassandra.sink_type import CASSANDRA
+from tailrace_spark.sinks.cassandra.sink_type import CASSANDRA, LOG_TABLES
 from tailrace_spark.sinks.console.sink_type import CONSOLE
 from tailrace_spark.sinks.delta.sink_type import DELTA
 from tailrace_spark.sinks.files.sink_type import FILES

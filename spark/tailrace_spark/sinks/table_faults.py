@@ -24,7 +24,7 @@ from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Summary
 from tailrace_spark.merge.batch_changes import group_by_table
 from tailrace_spark.merge.condition import RowFilters, predicate_of
-from tailrace_spark.merge.shown_rows import ShownRows, shown_rows
+from tailrace_spark.merge.row import ShownRows, shown_rows
 from tailrace_spark.sinks.letters import Letters
 from tailrace_spark.sinks.protocol import HereOnlyError
 

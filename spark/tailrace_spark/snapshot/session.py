@@ -14,7 +14,7 @@ from tailrace_schemas.definitions import tables_from_rows
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_from_json, table_to_json
-from tailrace_spark.sinks.cassandra.cluster import failed, said
+from tailrace_spark.cassandra_driver import failed, said
 from tailrace_spark.snapshot.driver import (
     ADDRESS,
     connected,

@@ -15,8 +15,7 @@ from tailrace_spark.sinks.protocol import DataWriter
 from tailrace_spark.snapshot.read_back import ReadBack
 from tailrace_spark.streams.lookup import StreamTable
 from tailrace_spark.tasks.outcome import SCHEMA, Outcome, outcomes_of
-from tailrace_spark.tasks.partition_writer import PartitionWriter, UpdateReading
-from tailrace_spark.tasks.schemas import TaskSchemas
+from tailrace_spark.tasks.partition_writer import PartitionWriter, TaskSchemas, UpdateReading
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from tailrace_spark.sinks.lake.state import stored_partitions, stored_rows
 from tailrace_spark.sinks.lake.visible_rows import HIDDEN, LakeRowRenderer, rows_of
 from tailrace_spark.source.decode import BY_OFFSET, pieces
 from tailrace_spark.streams.assign import begin_task
-from tailrace_spark.tasks.schemas import TaskSchemas
+from tailrace_spark.tasks.partition_writer import TaskSchemas
 
 STATE: Final = pa.schema(
     [("token", pa.int64()), ("key", pa.binary()), ("clustering", pa.binary()), ("state", pa.binary()),

@@ -20,8 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its __all__
 from tailrace.local import LocalKafka
 from tailrace.ops.health import HealthBoard
 from tailrace.publish.kafka import KafkaLog, KafkaTopics
-from tailrace.topology.keeper import Retention, RingKeeper, Surroundings
-from tailrace.topology.proposals import announcing, propose, run_appending
+from tailrace.topology.keeper import Retention, RingKeeper, Surroundings, announcing, propose, run_appending
 from tailrace_common.settings import TopicSettings
 from tailrace_common.topics import GenerationReader
 from tailrace_schemas.errors import ServiceError

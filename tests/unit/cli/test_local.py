@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tailrace.cli.local import app, end_remains
-from tailrace.local.running import hold
+from tailrace.local.services import hold
 from tailrace_schemas.errors import ServiceError
 
 
@@ -36,7 +36,7 @@ def test_second_up_starts_nothing(tmp_path: Path, options: list[str]) -> None:
 
 KEEPER = """
 import json, pathlib, signal, sys
-from tailrace.local.running import hold
+from tailrace.local.services import hold
 directory = pathlib.Path(sys.argv[1])
 lock = hold(directory)
 state = json.loads((directory / "state.json").read_text())

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tailrace.changes.transcode import Message
 from tailrace.errors import HeldError, TooLargeError
-from tailrace.publish.destinations import SchemaDestinations, last_definitions
+from tailrace.publish.kafka.topics import SchemaDestinations, last_definitions
 from tailrace.publish.routing import Router, assign_topics
 from tailrace_common.selection import Selection
 from tailrace_schemas.avro import Encoder, SchemaEntry, SchemaIds, decode, entry_from_record, schema_records

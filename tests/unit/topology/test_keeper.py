@@ -11,8 +11,7 @@ from uuid import UUID
 import pytest
 
 from tailrace.ops.health import Health, HealthBoard, RingState
-from tailrace.topology.keeper import KeeperThread, Retention, RingKeeper, Surroundings
-from tailrace.topology.proposals import run_appending
+from tailrace.topology.keeper import KeeperThread, Retention, RingKeeper, Surroundings, run_appending
 from tailrace.topology.ring_watch import USUAL, Delays
 from tailrace_common.kafka import Record
 from tailrace_common.topics import GenerationReader

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from tailrace.topology.proposals import EntrySettings, operating_from, propose
+from tailrace.topology.keeper import EntrySettings, operating_from, propose
 from tailrace_schemas.generation_records import encode_proposal
 from tailrace_schemas.ring import Node, Ring, RingError
 

@@ -11,8 +11,8 @@ import typer
 
 from tailrace.assembly.services import contact_of, topics_of
 from tailrace.cluster import LiveCluster
-from tailrace.publish.destinations import SchemaDestinations
 from tailrace.publish.kafka import KafkaLog
+from tailrace.publish.kafka.topics import SchemaDestinations
 from tailrace_common.cli.console import print_rows, say
 from tailrace_common.cli.options import SettingsFile, settings_of
 from tailrace_common.settings import Settings

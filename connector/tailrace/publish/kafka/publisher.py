@@ -9,8 +9,7 @@ from typing import Final, Literal
 
 from tailrace.history.events import fitting_event
 from tailrace.history.records import HistoryRecord, history_values, read_history
-from tailrace.publish.evidence import Header, Owner
-from tailrace.publish.kafka.spans import Spans
+from tailrace.publish.kafka.spans import Header, Owner, Spans
 from tailrace.publish.offsets import (
     OffsetsError,
     OffsetsLostError,

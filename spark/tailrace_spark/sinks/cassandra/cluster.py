@@ -1,4 +1,4 @@
-"""A Cassandra or ScyllaDB cluster that sinks write to. The Spark half's one importer of cassandra-driver.
+"""A Cassandra or ScyllaDB cluster that sinks write to.
 
 A request costs the driver far more than the values in it. So small mutations go together, as an unlogged batch, in
 which the cluster takes each partition's as a mutation of its own. Neighbours on the ring go together: they have the
@@ -9,7 +9,6 @@ partition Cassandra takes any batch, whatever its size (BatchStatement.verifyBat
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,17 +16,14 @@ from typing import Any, Final
 from uuid import UUID
 
 from cassandra import AlreadyExists, ConsistencyLevel, InvalidRequest
-from cassandra.auth import PlainTextAuthProvider
-from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, Session
+from cassandra.cluster import Cluster, ExecutionProfile, Session
 from cassandra.concurrent import execute_concurrent
-from cassandra.policies import ConstantReconnectionPolicy, DCAwareRoundRobinPolicy, TokenAwarePolicy
+from cassandra.policies import DCAwareRoundRobinPolicy, TokenAwarePolicy
 from cassandra.protocol import ConfigurationException, SyntaxException
 from cassandra.query import UNSET_VALUE, BatchStatement, BatchType, BoundStatement, PreparedStatement, tuple_factory
 
-from tailrace_common.secrets import redact
-from tailrace_common.sections.cassandra import CassandraSettings
-from tailrace_common.unreachable import unreachable
 from tailrace_schemas.errors import ServiceError
+from tailrace_spark.cassandra_driver import driver, failed, said
 from tailrace_spark.sinks.cassandra.cql import ABSENT, Mutation, Part, Value, mutation_of
 from tailrace_spark.sinks.cassandra.settings import CassandraTargetSettings
 
@@ -233,17 +229,6 @@ def _row(values: Iterable[bytes | None]) -> tuple[Value, ...]:
     return tuple(ABSENT if value is None else value for value in values)
 
 
-def failed(settings: CassandraSettings, error: Exception, address: str = "its address") -> ServiceError:
-    """What a failure of the driver means; `address` is as `unreachable` has it."""
-    node, words = f"Cassandra at {settings.location}", said(error)
-    return unreachable(node, words, "Cassandra", address) or ServiceError(f"{node}: {words}")
-
-
-def said(error: Exception) -> str:
-    """In one line, without secrets."""
-    return redact(" ".join(str(error).split()) or type(error).__name__)[:500]
-
-
 def _driver(settings: CassandraTargetSettings, tls: Any) -> Cluster:
     policy = TokenAwarePolicy(DCAwareRoundRobinPolicy(local_dc=settings.datacenter or ""))
     profile = ExecutionProfile(
@@ -253,33 +238,6 @@ def _driver(settings: CassandraTargetSettings, tls: Any) -> Cluster:
         row_factory=tuple_factory,
     )
     return driver(settings, tls, profile)
-
-
-def driver(settings: CassandraSettings, tls: Any, profile: ExecutionProfile, **options: object) -> Cluster:
-    """The driver, not connected yet, with other options of its `Cluster`. `tls` is the settings' context, or None."""
-    auth = None
-    if settings.username is not None and settings.password is not None:
-        auth = PlainTextAuthProvider(settings.username, settings.password.get_secret_value())
-    protocol = {} if settings.protocol_version is None else {"protocol_version": settings.protocol_version}
-    logging.getLogger("cassandra.cluster").addFilter(_not_downgrading)
-    return Cluster(
-        list(settings.contact_points),
-        port=settings.port,
-        auth_provider=auth,
-        ssl_context=tls,
-        execution_profiles={EXEC_PROFILE_DEFAULT: profile},
-        reconnection_policy=ConstantReconnectionPolicy(1.0, max_attempts=None),
-        connect_timeout=settings.connect_timeout_seconds,
-        # Of the driver's own questions about the cluster: two seconds by default, less than a busy node needs.
-        control_connection_timeout=settings.request_timeout_seconds,
-        **protocol,
-        **options,
-    )
-
-
-def _not_downgrading(record: logging.LogRecord) -> bool:
-    """The driver warns of each protocol version that it tries in vain: that is how it negotiates."""
-    return not str(record.msg).startswith("Downgrading core protocol version")
 
 
 def requests(mutations: Iterable[Mutation]) -> Iterator[tuple[Part, ...]]:

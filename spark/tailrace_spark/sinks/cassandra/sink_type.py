@@ -1,15 +1,15 @@
-"""The type `cassandra`: the source's tables in another Cassandra cluster, write times and TTLs included."""
+"""The types `cassandra`, the source's tables in another cluster, and `log-tables`, ScyllaDB's log of their changes."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from tailrace_spark.sinks.cassandra.settings import CassandraSinkSettings
+from tailrace_spark.sinks.cassandra.settings import CassandraSinkSettings, LogTablesSinkSettings
 from tailrace_spark.sinks.protocol import ReachableSink
 from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
 
 
-def _open(name: str, settings: CassandraSinkSettings, around: Surroundings) -> ReachableSink:
+def _open_rows(name: str, settings: CassandraSinkSettings, around: Surroundings) -> ReachableSink:
     from tailrace_spark.sinks.cassandra.cluster import CassandraStore
     from tailrace_spark.sinks.cassandra.tables import TablesOpener
 
@@ -26,6 +26,27 @@ CASSANDRA: Final = SinkType(
     extra="spark",
     packages=("cassandra",),
     document="docs/sinks/cassandra.md",
-    open=_open,
+    open=_open_rows,
     where="contact_points",
+)
+
+
+def _open_log_tables(name: str, settings: LogTablesSinkSettings, around: Surroundings) -> ReachableSink:
+    from tailrace_spark.sinks.cassandra.cluster import CassandraStore
+    from tailrace_spark.sinks.cassandra.log.sink import LogOpener
+
+    opener = LogOpener(name, settings, around.letters)
+    return opener.sink(CassandraStore(settings, f"sink.{name}"), opener)
+
+
+LOG_TABLES: Final = SinkType(
+    name="log-tables",
+    settings=LogTablesSinkSettings,
+    kinds=(Kind.CASSANDRA,),
+    guarantee="Every change is a row of its table's log, whole updates together; a batch that comes again writes the "
+    "same rows.",
+    extra="spark",
+    packages=("cassandra",),
+    document="docs/log-tables.md",
+    open=_open_log_tables,
 )

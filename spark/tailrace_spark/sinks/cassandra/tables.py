@@ -16,8 +16,14 @@ from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Summary
 from tailrace_spark.sinks.cassandra.cluster import KeyColumn
 from tailrace_spark.sinks.cassandra.cql import Mutation, Writes, check_writable, target_type
 from tailrace_spark.sinks.cassandra.settings import CassandraSinkSettings
-from tailrace_spark.sinks.cassandra.sink_base import CassandraSink, TableWriters, TargetName, WorkerStore
-from tailrace_spark.sinks.cassandra.store import Store, make_types
+from tailrace_spark.sinks.cassandra.sink_base import (
+    CassandraSink,
+    Store,
+    TableWriters,
+    TargetName,
+    WorkerStore,
+    make_types,
+)
 from tailrace_spark.sinks.letters import LOGGED, Letters
 from tailrace_spark.sinks.table_faults import is_of_table, reason_of, refusals_of
 

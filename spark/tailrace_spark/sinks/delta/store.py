@@ -27,8 +27,8 @@ from pyarrow import fs
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.sinks.arrow.types import conform_table
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings, storage_options
-from tailrace_spark.sinks.lake.directory import directories, local_files, require_files, require_writable
 from tailrace_spark.sinks.lake.parquet_files import ParquetFile, write_files
+from tailrace_spark.sinks.lake.staging import directories, local_files, require_files, require_writable
 from tailrace_spark.sinks.lake.store import (
     Condition,
     not_among,

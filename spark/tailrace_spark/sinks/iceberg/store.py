@@ -45,7 +45,7 @@ from tailrace_spark.sinks.iceberg.files import (
     write_rows,
 )
 from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
-from tailrace_spark.sinks.lake.directory import require_files, require_writable
+from tailrace_spark.sinks.lake.staging import require_files, require_writable
 from tailrace_spark.sinks.lake.store import Condition, Number, require_readable, with_format
 from tailrace_spark.sinks.table_faults import TableRefusedError, is_of_a_name
 

@@ -13,8 +13,7 @@ from tailrace_schemas.cql.values import split_key
 from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import partition, token
 from tailrace_spark.merge.batch_changes import RowChanges
-from tailrace_spark.merge.row import UNCHANGED, FastRow, fast_insert, fast_merge
-from tailrace_spark.merge.shown_rows import ShownRows
+from tailrace_spark.merge.row import UNCHANGED, FastRow, ShownRows, fast_insert, fast_merge
 from tailrace_spark.merge.stored_row import ROW, RowKey
 from tailrace_spark.rowstate.codec import decode_state
 from tailrace_spark.rowstate.partition import Clustering

@@ -18,7 +18,7 @@ from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.cql.values import codec, split_key
 from tailrace_schemas.table import Column, Table
 from tailrace_spark.merge.partition import ClusteredState, Clustering, MergeResult, StoredPartition
-from tailrace_spark.merge.shown_rows import ShownRows
+from tailrace_spark.merge.row import ShownRows
 from tailrace_spark.merge.stored_row import STATIC, RowKey, decode_stored
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.rowstate.visible import VisibleColumns

@@ -21,7 +21,7 @@ from tailrace_schemas.cql.values import codec, split_key
 from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.table import Column, Table
 from tailrace_spark.merge.partition import ClusteredState, Clustering
-from tailrace_spark.merge.shown_rows import ShownRows
+from tailrace_spark.merge.row import ShownRows
 from tailrace_spark.merge.stored_row import STATIC, RowKey
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.rowstate.visible import VisibleColumns

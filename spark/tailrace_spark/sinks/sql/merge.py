@@ -5,7 +5,7 @@ changes it has. Then come the deletions, partition by partition, then static row
 change is not written.
 
 Of rows the database tells which are stored. The others are inserted as they are, and can be built ahead. Those that
-are stored are merged here (`merge.fast`, `merge.row`), the next ones while the database writes some.
+are stored are merged here (`merge.row`), the next ones while the database writes some.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from tailrace_schemas.table import ColumnKind
 from tailrace_spark.batch.pieces import prefetched
 from tailrace_spark.merge.batch_changes import BatchChanges, RowChanges
 from tailrace_spark.merge.condition import RowFilters
-from tailrace_spark.merge.row import covering, differs, merge_state
-from tailrace_spark.merge.shown_rows import ShownRows
+from tailrace_spark.merge.row import ShownRows, covering, differs, merge_state
 from tailrace_spark.merge.stored_row import END, ROW, STATIC, PartitionHead, RowKey, StoredState
 from tailrace_spark.rowstate.deletions import (
     NOTHING_DELETED,

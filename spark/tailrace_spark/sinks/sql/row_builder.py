@@ -15,8 +15,7 @@ from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.cql.values import codec, split_key
 from tailrace_schemas.table import Column, Table
 from tailrace_spark.merge.batch_changes import RowChanges
-from tailrace_spark.merge.row import UNCHANGED, fast_insert, fast_merge, merge_row
-from tailrace_spark.merge.shown_rows import ShownRows
+from tailrace_spark.merge.row import UNCHANGED, ShownRows, fast_insert, fast_merge, merge_row
 from tailrace_spark.merge.stored_row import EncodedState, RowKey, StateTableRow, row_of, state_row
 from tailrace_spark.rowstate.partition import Clustering
 from tailrace_spark.rowstate.plain import PlainRow

@@ -15,7 +15,7 @@ from tailrace_server.meta.tables import progress
 from tailrace_server.model.delivery import News
 from tailrace_server.model.transitions import failed
 from tailrace_server.operations.asking import Asked
-from tailrace_server.web.views import View
+from tailrace_server.web.rendering import View
 from tests.unit.server.requests import SECRET
 from tests.unit.server.web.conftest import NewBrowser, Served
 

@@ -17,8 +17,7 @@ from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_server.model import transitions
 from tailrace_server.model.subscription import Shape, Start, State
 from tailrace_server.worker.failures import Failure
-from tailrace_server.worker.serving import watched
-from tailrace_server.worker.worker import Worker
+from tailrace_server.worker.worker import Worker, watched
 from tests.support.clock import ManualClock
 from tests.support.meta_database import by
 from tests.support.waiting import until

@@ -17,7 +17,7 @@ from tailrace_schemas.table_json import table_to_json
 from tailrace_spark.rowstate.codec import encode_truncations
 from tailrace_spark.rowstate.truncation import TruncationState
 from tailrace_spark.tasks.merged import GroupMerge, merge_group, result_schema
-from tailrace_spark.tasks.schemas import TaskSchemas
+from tailrace_spark.tasks.partition_writer import TaskSchemas
 from tests.unit.spark.cassandra import Log
 from tests.unit.tables import table
 

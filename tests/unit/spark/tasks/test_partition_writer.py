@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -28,10 +29,10 @@ from tailrace_spark.shaping import TaskFilters, split_conditions
 from tailrace_spark.sinks.protocol import HereOnlyError
 from tailrace_spark.streams.lookup import StreamTable
 from tailrace_spark.tasks.outcome import COLUMN, Failed, HereOnly, Outcome, Written, outcomes_of
-from tailrace_spark.tasks.partition_writer import PartitionWriter, partition_runs
-from tailrace_spark.tasks.schemas import TaskSchemas
+from tailrace_spark.tasks.partition_writer import PartitionWriter, TaskSchemas, partition_runs
 from tests.unit.spark.cassandra import Log, truncate, with_source
 from tests.unit.spark.sinks.planned import PlannedWriter, Write, read_all
+from tests.unit.spark.tasks.announced import entries
 from tests.unit.tables import table
 
 PREFIX = "p"
@@ -308,3 +309,25 @@ def test_runs_are_the_records_in_their_order(lengths: Records, size: int) -> Non
 def test_what_is_left_of_a_partition_is_passed_over() -> None:
     runs = partition_runs([batch([("a", 0, 0), ("a", 0, 1), ("b", 0, 0)]), batch([("b", 0, 1), ("b", 1, 0)])])
     assert [partition for partition, _ in runs] == [("a", 0), ("b", 0), ("b", 1)]
+
+
+def test_what_arrives_is_what_was_sent_in_compiled_code_too() -> None:
+    sent = entries()
+    arrived: TaskSchemas = pickle.loads(pickle.dumps(TaskSchemas.of(sent)))  # noqa: S301 - our own
+    assert dict(arrived) == sent
+    assert [entry.announced for entry in arrived.values()] == [entry.announced for entry in sent.values()]
+
+
+def test_an_entry_is_made_once_and_an_unknown_one_is_none() -> None:
+    schemas = TaskSchemas.of(entries())
+    assert all(schemas[schema_id] is schemas[schema_id] for schema_id in schemas)
+    assert schemas.get(b"unheard-") is None
+    with pytest.raises(KeyError):
+        schemas[b"unheard-"]
+
+
+def test_the_newest_definition_of_a_table_is_known_by_its_id() -> None:
+    schemas = TaskSchemas.of(entries())
+    for entry in schemas.values():
+        ours = [other for other in schemas.values() if other.part == "value" and other.table.id == entry.table.id]
+        assert schemas.newest(entry.table) is max(ours, key=lambda other: other.announced).table

@@ -45,11 +45,14 @@ from tailrace_spark.sinks.cassandra.sink_base import (
     CassandraWriter,
     NoKeyspaceError,
     Opener,
+    Store,
     TableWriters,
     TargetName,
     WorkerStore,
+    make_table,
+    make_types,
+    require_readable,
 )
-from tailrace_spark.sinks.cassandra.store import Store, make_table, make_types, require_readable
 from tailrace_spark.sinks.letters import LOGGED, Letters
 from tailrace_spark.sinks.protocol import Capabilities, HereOnlyError, Watermark
 from tailrace_spark.sinks.table_faults import is_of_table, letters_of, reason_of, refusals_of

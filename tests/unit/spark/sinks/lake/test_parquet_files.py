@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tailrace_spark.sinks.lake.directory import local_files
 from tailrace_spark.sinks.lake.parquet_files import ParquetFile, write_files
+from tailrace_spark.sinks.lake.staging import local_files
 
 SCHEMA: Final = pa.schema(
     [("n", pa.int64()), ("text", pa.string()), ("on", pa.date32()), ("when", pa.timestamp("us", "UTC")),

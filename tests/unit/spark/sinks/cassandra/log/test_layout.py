@@ -17,7 +17,7 @@ from tailrace_spark.sinks.cassandra.log.layout import (
     log_name,
     log_table,
 )
-from tailrace_spark.sinks.cassandra.store import add_field_statement, create_type_statement
+from tailrace_spark.sinks.cassandra.sink_base import add_field_statement, create_type_statement
 from tests.unit.tables import table
 
 EVERYTHING = table(

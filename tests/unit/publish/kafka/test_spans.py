@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from tailrace.publish.evidence import Owner, Trace, committed
+from tailrace.publish.kafka.spans import Owner, Trace, committed
 from tailrace.publish.offsets import encode_offsets, offsets_key, records_of
 from tailrace.state import Parked, Resume, Truncation
 from tailrace_schemas.avro import Encoder, SchemaEntry, entry_from_record, schema_records

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace_server.web.views import number_words
+from tailrace_server.web.rendering import number_words
 
 
 @pytest.mark.parametrize(

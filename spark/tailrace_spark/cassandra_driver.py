@@ -1,0 +1,53 @@
+"""Cassandra's driver as the Spark half sets it up, and what its failures mean."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from cassandra.auth import PlainTextAuthProvider
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
+from cassandra.policies import ConstantReconnectionPolicy
+
+from tailrace_common.secrets import redact
+from tailrace_common.sections.cassandra import CassandraSettings
+from tailrace_common.unreachable import unreachable
+from tailrace_schemas.errors import ServiceError
+
+
+def failed(settings: CassandraSettings, error: Exception, address: str = "its address") -> ServiceError:
+    """What a failure of the driver means; `address` is as `unreachable` has it."""
+    node, words = f"Cassandra at {settings.location}", said(error)
+    return unreachable(node, words, "Cassandra", address) or ServiceError(f"{node}: {words}")
+
+
+def said(error: Exception) -> str:
+    """In one line, without secrets."""
+    return redact(" ".join(str(error).split()) or type(error).__name__)[:500]
+
+
+def driver(settings: CassandraSettings, tls: Any, profile: ExecutionProfile, **options: object) -> Cluster:
+    """The driver, not connected yet, with other options of its `Cluster`. `tls` is the settings' context, or None."""
+    auth = None
+    if settings.username is not None and settings.password is not None:
+        auth = PlainTextAuthProvider(settings.username, settings.password.get_secret_value())
+    protocol = {} if settings.protocol_version is None else {"protocol_version": settings.protocol_version}
+    logging.getLogger("cassandra.cluster").addFilter(_not_downgrading)
+    return Cluster(
+        list(settings.contact_points),
+        port=settings.port,
+        auth_provider=auth,
+        ssl_context=tls,
+        execution_profiles={EXEC_PROFILE_DEFAULT: profile},
+        reconnection_policy=ConstantReconnectionPolicy(1.0, max_attempts=None),
+        connect_timeout=settings.connect_timeout_seconds,
+        # Of the driver's own questions about the cluster: two seconds by default, less than a busy node needs.
+        control_connection_timeout=settings.request_timeout_seconds,
+        **protocol,
+        **options,
+    )
+
+
+def _not_downgrading(record: logging.LogRecord) -> bool:
+    """The driver warns of each protocol version that it tries in vain: that is how it negotiates."""
+    return not str(record.msg).startswith("Downgrading core protocol version")
