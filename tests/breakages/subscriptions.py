@@ -167,7 +167,7 @@ BREAKAGES: Final = {
         "a request written as a statement is read as the same request",
         "tailrace_server.sql.running:render",
         constant("statements == [create]", True),
-        Red("unit/server/sql/test_statements.py", "test_a_request_as_text_is_read_as_the_same_request", "read_again"),
+        Red("unit/server/sql/test_parsing.py", "test_a_request_as_text_is_read_as_the_same_request", "read_again"),
     ),
     "a-cut-backup-is-restored": breakage(
         "a backup is restored as it was, all or nothing",

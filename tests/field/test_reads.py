@@ -18,7 +18,7 @@ from tailrace.local import CassandraSettings, LocalCassandra, LocalKafka
 from tailrace_common.settings import Settings
 from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError
-from tailrace_spark.cli.stream_snapshots import definition_of
+from tailrace_spark.cli.snapshot import definition_of
 from tailrace_spark.cli.support import read_settings
 from tailrace_spark.comparison.source import source_rows
 from tailrace_spark.snapshot.progress import State

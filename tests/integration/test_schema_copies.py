@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.capture.watch import Signal, Watch
+from tailrace.capture.cdcraw import Signal, Watch
 from tailrace.cluster import LiveCluster
 from tailrace.history.events import EventKind
 from tailrace.local import CassandraSettings, LocalCassandra

@@ -40,7 +40,7 @@ from tailrace.assembly.services import (
     sizes_of,
     topics_of,
 )
-from tailrace.capture.watch import Signal, Watch
+from tailrace.capture.cdcraw import Signal, Watch
 from tailrace.changes.transcode import Transcoder
 from tailrace.cluster import LiveCluster, LocalNode
 from tailrace.commitlog.blocks import Keys

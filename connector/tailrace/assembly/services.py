@@ -16,8 +16,7 @@ from tailrace.publish.kafka.topics import SchemaDestinations, last_definitions, 
 from tailrace.publish.routing import OwnIds, Router, SchemaStore
 from tailrace.topology.keeper import EntrySettings
 from tailrace.topology.mirror import CqlStore, Mirror, MirrorThread
-from tailrace.topology.mirror_plan import MirrorOptions
-from tailrace.topology.mirror_tables import IdForm
+from tailrace.topology.mirror_plan import IdForm, MirrorOptions
 from tailrace_common.kafka import Pace, Sizes
 from tailrace_common.settings import AgentSettings, ClusterSettings, SchemaSettings, Settings
 from tailrace_common.topics import GenerationReader, SchemaReader

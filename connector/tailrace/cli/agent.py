@@ -14,7 +14,7 @@ import typer
 
 from tailrace.assembly.agent import AgentStart, Stop
 from tailrace.assembly.cdc_raw import exit_code
-from tailrace.capture.watch import Signal
+from tailrace.capture.cdcraw import Signal
 from tailrace.ops.health import HealthBoard
 from tailrace.ops.server import HealthServer
 from tailrace.segments.keys import keys_of_settings

@@ -16,7 +16,7 @@ from fastapi.routing import APIRoute
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from tailrace_server.api.metrics import ServerMetrics
-from tailrace_server.meta.keys import ApiKeys, Caller, Role, is_api_key
+from tailrace_server.meta.credentials import ApiKeys, Caller, Role, is_api_key
 from tailrace_server.oidc.sign_in import SignIn
 from tailrace_server.oidc.tokens import RefusedTokenError, Tokens
 from tailrace_server.operations.operations import Operations

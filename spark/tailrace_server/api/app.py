@@ -15,14 +15,13 @@ from tailrace_common.secrets import redact
 from tailrace_schemas.errors import ServiceError, TailraceError
 from tailrace_server.api.access import PREFIX, Access, AddressLimit, BodyLimit, OperationsFor, require_role, requires
 from tailrace_server.api.metrics import CONTENT_TYPE, Counting, ServerMetrics, Shared
-from tailrace_server.meta.keys import Caller, Role
+from tailrace_server.meta.credentials import Caller, Role
 from tailrace_server.model.subscription import ConflictError, RefusedRequestError, UnknownSubscriptionError
 from tailrace_server.operations.answers import Answer
 from tailrace_server.operations.asking import Asked, Body, flat
 from tailrace_server.operations.operations import Alteration
-from tailrace_server.sql.parsing import parse
+from tailrace_server.sql.parsing import parse, reads
 from tailrace_server.sql.running import run
-from tailrace_server.sql.statements import reads
 
 Checking = Annotated[bool, Query(description="Look at table, columns and sink first; false keeps it all the same")]
 _ONE: Final = PREFIX + "/subscriptions/{table}/{name}"

@@ -9,7 +9,7 @@ import typer
 from tailrace_common.cli.console import print_rows, say
 from tailrace_common.cli.options import SettingsFile, settings_of
 from tailrace_server.cli.opening import Json, opened, who
-from tailrace_server.meta.keys import ApiKeys, Role
+from tailrace_server.meta.credentials import ApiKeys, Role
 from tailrace_server.meta.subscriptions import record
 from tailrace_server.model.subscription import require_name
 from tailrace_server.operations.answers import time_of

@@ -24,8 +24,8 @@ from tailrace_common.sections.server import OidcSettings
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import ServiceError
 from tailrace_server.cli.opening import opened
+from tailrace_server.meta.credentials import ApiKeys
 from tailrace_server.meta.database import MetaDatabase
-from tailrace_server.meta.keys import ApiKeys
 from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_spark.job.session import SparkOnce
 

@@ -15,7 +15,7 @@ from urllib.parse import urlencode, urlsplit
 
 from tailrace_common.sections.server import OidcSettings
 from tailrace_schemas.errors import ServiceError
-from tailrace_server.meta.keys import Caller
+from tailrace_server.meta.credentials import Caller
 from tailrace_server.oidc.discovery import Discovery, Endpoints
 from tailrace_server.oidc.tokens import RefusedTokenError, Tokens
 

@@ -11,7 +11,7 @@ from joserfc.errors import BadSignatureError, ClaimError, ExpiredTokenError, Jos
 from joserfc.jws import JWSRegistry
 
 from tailrace_common.sections.server import OidcSettings
-from tailrace_server.meta.keys import Caller, Role
+from tailrace_server.meta.credentials import Caller, Role
 from tailrace_server.oidc.discovery import IssuerKeys, Key
 
 LONGEST_SUBJECT: Final = 190

@@ -13,8 +13,18 @@ from tailrace_server.model.subscription import ConflictError, RefusedRequestErro
 from tailrace_server.operations.answers import Answer
 from tailrace_server.operations.asking import Asked, offsets_of
 from tailrace_server.operations.operations import Operations
-from tailrace_server.sql.parsing import Parsed, StatementError, parse
-from tailrace_server.sql.statements import Alter, Create, One, Reset, ShowAll, Statement, Verb
+from tailrace_server.sql.parsing import (
+    Alter,
+    Create,
+    One,
+    Parsed,
+    Reset,
+    ShowAll,
+    Statement,
+    StatementError,
+    Verb,
+    parse,
+)
 
 _NAME: Final = re.compile(r"\w+(-\w+)*")
 _PART: Final = re.compile(r"[\w*?]+")

@@ -13,9 +13,8 @@ from fastapi import Depends, HTTPException, Request
 
 from tailrace_common.settings import Settings
 from tailrace_server.api.access import ANYBODY, Access, OperationsFor, host_of
+from tailrace_server.meta.credentials import Caller, Role, Session, Sessions
 from tailrace_server.meta.database import MetaDatabase
-from tailrace_server.meta.keys import Caller, Role
-from tailrace_server.meta.sessions import Session, Sessions
 from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_server.operations.operations import DirectOperations, Examine
 

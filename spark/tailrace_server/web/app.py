@@ -18,8 +18,7 @@ from tailrace_common.sections.server import CALLBACK
 from tailrace_schemas.errors import TailraceError
 from tailrace_server.api.access import PREFIX
 from tailrace_server.api.app import STATUS
-from tailrace_server.meta.keys import digest_of
-from tailrace_server.meta.sessions import Subject
+from tailrace_server.meta.credentials import Subject, digest_of
 from tailrace_server.oidc.sign_in import FLOW_SECONDS, Flow, RefusedSignInError, SignIn
 from tailrace_server.web import editing, reading
 from tailrace_server.web.access import COOKIE, Form, SignInError, Site, Visitor, require_token

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 from fastapi import FastAPI, Query, Request
 from fastapi.responses import Response
 
-from tailrace_server.meta.keys import Role
+from tailrace_server.meta.credentials import Role
 from tailrace_server.model.subscription import RefusedRequestError
 from tailrace_server.operations.answers import Answer
 from tailrace_server.operations.asking import takes_snapshots

@@ -15,8 +15,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from tailrace_common.durations import duration_words
-from tailrace_server.meta.keys import Role
-from tailrace_server.meta.sessions import Session
+from tailrace_server.meta.credentials import Role, Session
 from tailrace_server.model.subscription import NEVER
 from tailrace_server.operations.answers import Answer, waits_for_its_table
 from tailrace_server.web.access import COOKIE, Site, Visitor

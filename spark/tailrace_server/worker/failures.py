@@ -18,7 +18,7 @@ from tailrace_schemas.errors import ServiceError, SettingsError, TailraceError
 from tailrace_server.model.subscription import Subscription
 from tailrace_spark.job.endings import reason
 from tailrace_spark.job.progress import Trouble
-from tailrace_spark.job.snapshot_context import read_settings
+from tailrace_spark.job.snapshot_context import stream_settings
 from tailrace_spark.shaping import Shape, newest
 from tailrace_spark.sinks.changelog.routes import require_key_columns
 from tailrace_spark.snapshot.session import ClusterView
@@ -143,7 +143,7 @@ class UnpublishedWatch(threading.Thread):
 def asked_of_cassandra(settings: Settings, pattern: str) -> Unpublished:
     """Why nothing of these tables is published, as Cassandra at [cluster] has them; it raises nothing."""
     try:
-        with closing(ClusterView(read_settings(settings))) as cluster:
+        with closing(ClusterView(stream_settings(settings))) as cluster:
             tables = {".".join(name): cdc for name, cdc in cluster.cdc_by_name().items()}
     except TailraceError as error:
         return Unpublished(

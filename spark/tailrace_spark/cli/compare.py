@@ -131,7 +131,7 @@ def _tell(comparison: Comparison, *, repaired: bool, remove: bool) -> bool:
 
 def comparable_sink(settings: Settings, chosen: str, reading: SnapshotSettings) -> tuple[ReachableSink, ComparableSink]:
     """The sink of a name, reached, and as one whose rows can be compared. Raises SettingsError and ServiceError."""
-    from tailrace_spark.comparison.copied_tables import CopiedTables
+    from tailrace_spark.comparison.source import CopiedTables
     from tailrace_spark.sinks.cassandra.settings import CassandraSinkSettings
     from tailrace_spark.sinks.registry import setting_of, sink_of
 

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import sys
+import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Final
+from uuid import uuid4
 
 import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from tailrace_common.cli.console import on_terminal, print_rows, say
+from tailrace_common.cli.console import on_terminal, print_json, print_rows, say
 from tailrace_common.cli.options import SettingsFile, settings_of
+from tailrace_common.closing import beside
 from tailrace_common.settings import Settings
-from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.literal_keys import serialized_key
+from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import token
-from tailrace_spark.cli.stream_snapshots import ask, definition_of, notes_of, rows_of, shown
 from tailrace_spark.cli.support import (
     ConcurrentRanges,
     Consistency,
@@ -24,9 +35,16 @@ from tailrace_spark.cli.support import (
     RowsPerSecond,
     TableName,
     TokenRange,
+    chosen_sink,
     read_settings,
 )
-from tailrace_spark.snapshot.ranges import WHOLE, parse_range, union
+from tailrace_spark.job.checkpoint_files import Folder, files_in, local_files
+from tailrace_spark.job.session import SparkOnce
+from tailrace_spark.job.snapshot_context import stream_settings
+from tailrace_spark.job.snapshot_notes import REQUESTS, SnapshotNotes
+from tailrace_spark.snapshot.progress import Request, Snapshots, status_row
+from tailrace_spark.snapshot.publication import Publication, Totals, totals_of
+from tailrace_spark.snapshot.ranges import WHOLE, Intervals, parse_range, union
 from tailrace_spark.snapshot.ranges import TokenRange as Tokens
 from tailrace_spark.snapshot.settings import SnapshotSettings
 
@@ -38,6 +56,13 @@ app = typer.Typer(
 
 
 Sink = Annotated[str | None, typer.Option(metavar="NAME", help="The stream's [sink.NAME], instead of stream.sink.")]
+log = logging.getLogger("tailrace_spark")
+_LOOK_SECONDS: Final = 1.0
+_LINE_SECONDS: Final = 10.0
+
+Show = Callable[[Totals, float], None]
+"""Shows how far it is, so many seconds after the command began."""
+_BAR: Final = 20
 
 
 class Destination(StrEnum):
@@ -182,8 +207,6 @@ def _ask_stream(
 
 
 def _publish(settings: Settings, reading: SnapshotSettings, *, new: bool) -> None:
-    from tailrace_spark.cli.snapshot_progress import line_of
-    from tailrace_spark.cli.snapshot_progress import shown as progress_shown
     from tailrace_spark.cli.support import run_tasks
     from tailrace_spark.job.session import SparkOnce
     from tailrace_spark.snapshot.publication import Publication
@@ -227,3 +250,161 @@ def _say_begun(snapshot: str, topic: str, ranges: int, unpublished: int, resumed
         say(f"snapshot {snapshot} goes on: {unpublished} of {ranges} ranges are left; it is published to {topic}")
     else:
         say(f"snapshot {snapshot}: {ranges} ranges are published to {topic}")
+
+
+@contextmanager
+def progress_shown(publication: Publication, *, before: Totals) -> Iterator[None]:
+    """While inside, how far the snapshot is is shown; `before` is what was out when the command began."""
+    with (
+        _bar() if sys.stderr.isatty() else _lines(publication.record.id, before) as show,
+        beside(partial(_watch, publication, show), "snapshot progress"),
+    ):
+        yield
+
+
+def line_of(snapshot: str, totals: Totals, before: Totals, seconds: float) -> dict[str, object]:
+    """How far it is as a JSON line has it; what was out `before` does not count for the rate."""
+    rate = (totals.changes - before.changes) / seconds if seconds > 0 else 0.0
+    finished = totals.done - before.done
+    return {
+        "snapshot": snapshot,
+        "ranges": totals.ranges,
+        "done": totals.done,
+        "changes": totals.changes,
+        "bytes": totals.octets,
+        "changes_per_second": round(rate, 1),
+        "seconds_left": round((totals.ranges - totals.done) * seconds / finished) if finished else None,
+    }
+
+
+def _watch(publication: Publication, show: Show, stop: threading.Event) -> None:
+    began = time.monotonic()
+    with closing(publication.records(publication.record.id)) as records:
+        while not stop.wait(_LOOK_SECONDS):
+            try:
+                records.read()
+            except ServiceError as error:
+                log.debug("how far the snapshot is cannot be read: %s", error)
+                continue
+            show(totals_of(publication.record, records), time.monotonic() - began)
+
+
+@contextmanager
+def _lines(snapshot: str, before: Totals) -> Iterator[Show]:
+    last = -_LINE_SECONDS
+
+    def show(totals: Totals, seconds: float) -> None:
+        nonlocal last
+        if seconds - last >= _LINE_SECONDS:
+            last = seconds
+            print_json(line_of(snapshot, totals, before, seconds))
+
+    yield show
+
+
+@contextmanager
+def _bar() -> Iterator[Show]:
+    columns = (
+        TextColumn("ranges"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        bar = progress.add_task("", total=None)
+
+        def show(totals: Totals, seconds: float) -> None:
+            del seconds
+            words = f"{totals.changes} changes, {totals.octets / 1e6:.1f} MB"
+            progress.update(bar, total=totals.ranges, completed=totals.done, description=words)
+
+        yield show
+
+
+@dataclass(frozen=True, slots=True)
+class StreamNotes:
+    """A stream's notes, where they are, and its sink."""
+
+    notes: SnapshotNotes
+    checkpoint: str
+
+
+def ask(
+    settings: Settings, sink: str | None, action: str, table: str, within: Intervals = WHOLE, where: str | None = None
+) -> None:
+    with notes_of(settings, sink) as stream:
+        if action != "start":
+            _require_active(stream.notes.read(), stream.notes, table)
+        now = time.time()
+        request = Request(id=uuid4().hex[:12], action=action, table=table, asked=now, within=within, where=where)
+        stream.notes.ask(request)
+        say(f"{table}: {action} is asked of the stream with the checkpoint {stream.checkpoint} ({request.id})")
+
+
+def _require_active(value: Snapshots, notes: SnapshotNotes, table: str) -> None:
+    """Raise SettingsError where the table has no snapshot that a command could concern."""
+    started = any(request.table == table and request.action == "start" for _, request in notes.requested())
+    if not started and not any(snapshot.table == table and not snapshot.state.ended for snapshot in value.tables):
+        raise SettingsError(f"{table} has no snapshot that is read or waits: `tailrace snapshot status` lists all")
+
+
+def definition_of(settings: Settings, table: str) -> Table:
+    """The table as it is now. Raises SettingsError for one that cannot be read as changes, ServiceError."""
+    from tailrace_spark.snapshot.session import ClusterView
+
+    reading = stream_settings(settings, table=table)
+    with closing(ClusterView(reading)) as view:
+        definition = view.table()
+        view.check(view.reading(reading, definition))
+    if not definition.cdc:
+        say(f"{table} has cdc = false: what is written to it later does not come")
+    return definition
+
+
+def rows_of(stream: StreamNotes) -> list[dict[str, object]]:
+    """Those of the notes, and of requests that the stream has not taken."""
+    value = stream.notes.read()
+    for _, request in stream.notes.requested():
+        value = value.take(request, request.asked)
+    return [status_row(snapshot) for snapshot in value.tables]
+
+
+def shown(row: dict[str, object]) -> dict[str, object]:
+    """A row for people: a bar, and words for sizes and times."""
+    percent, size, seconds_left = float(str(row["percent"])), float(str(row["bytes"])), row["seconds_left"]
+    filled = int(_BAR * percent / 100)
+    rate = row["rows_per_second"]
+    return {
+        "table": row["table"],
+        "state": row["state"],
+        "done": f"{'█' * filled}{'░' * (_BAR - filled)} {percent:.0f} %",
+        "ranges": row["ranges"],
+        "rows": row["rows"],
+        "size": f"{size / 2**20:.1f} MiB",
+        "rows/s": None if rate is None else f"{float(str(rate)):.0f}",
+        "left": None if seconds_left is None else _duration(int(str(seconds_left))),
+        "reason": row["reason"],
+    }
+
+
+def _duration(seconds: int) -> str:
+    hours, rest = divmod(seconds, 3600)
+    minutes, last = divmod(rest, 60)
+    return f"{hours}:{minutes:02}:{last:02}"
+
+
+@contextmanager
+def notes_of(settings: Settings, sink: str | None) -> Iterator[StreamNotes]:
+    """The notes of the sink's stream; Spark is started where its checkpoint is on another file system."""
+    chosen, _ = chosen_sink(settings, sink)
+    with SparkOnce(settings.stream.spark.reveal()) as spark:
+        open_local = partial(local_files, spark=settings.stream.spark.reveal(), environ=os.environ)
+
+        def opened(folder: str) -> Folder:
+            local = open_local(folder)
+            return files_in(spark(), folder) if local is None else local
+
+        checkpoint = settings.stream.checkpoint_of(chosen).rstrip("/")
+        folder = f"{checkpoint}/tailrace"
+        yield StreamNotes(SnapshotNotes(opened(folder), opened(f"{folder}/{REQUESTS}"), checkpoint), checkpoint)

@@ -41,7 +41,7 @@ class SnapshotContext(Closing):
         self._view: ClusterView | None = None
         self._generations: tuple[tuple[object, ...], StreamTable] | None = None
         at_once = settings.snapshot.concurrent_ranges or max(1, spark.sparkContext.defaultParallelism // 2)
-        self._reading = read_settings(settings, concurrent_ranges=at_once)
+        self._reading = stream_settings(settings, concurrent_ranges=at_once)
         self.limits = self._reading.limits
         """How ranges are cut and read at once, to begin with."""
 
@@ -149,7 +149,7 @@ class SnapshotContext(Closing):
 
 def read_back_of(settings: Settings, sink: Sink, tables: frozenset[str]) -> ReadBack | None:
     """What reads rows back that the log leaves open, of tables that were read; None where nothing has to be."""
-    return ReadBack(read_settings(settings), tables, takes_totals(sink)) if tables and _merges(sink) else None
+    return ReadBack(stream_settings(settings), tables, takes_totals(sink)) if tables and _merges(sink) else None
 
 
 def takes_totals(sink: Sink) -> bool:
@@ -162,7 +162,7 @@ def _merges(sink: Sink) -> bool:
     return sink.capabilities.whole_updates is None and not sink.capabilities.ordered
 
 
-def read_settings(settings: Settings, table: str = "system.local", *, concurrent_ranges: int = 1) -> SnapshotSettings:
+def stream_settings(settings: Settings, table: str = "system.local", *, concurrent_ranges: int = 1) -> SnapshotSettings:
     """Those of the data source, to read "keyspace.table" as changes. Secrets are in it, as values."""
     limits = {name: getattr(settings.snapshot, name) for name in ReadLimits.model_fields}
     options = {**limits, "table": table, "rows": "changes", "concurrent_ranges": concurrent_ranges}

@@ -17,8 +17,7 @@ from cassandra.cluster import Session
 from tailrace.cluster import LiveCluster
 from tailrace.local import CassandraSettings, LocalCassandra, LocalKafka
 from tailrace.topology.mirror import CqlStore, Mirror
-from tailrace.topology.mirror_plan import MirrorOptions
-from tailrace.topology.mirror_tables import IdForm, MirrorTable
+from tailrace.topology.mirror_plan import IdForm, MirrorOptions, MirrorTable
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.generation_records import PublishedGeneration
 from tailrace_schemas.ring import Node, Ring

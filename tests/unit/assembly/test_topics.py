@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 from tailrace.assembly.agent import AgentStart, Stop
-from tailrace.capture.watch import Signal
+from tailrace.capture.cdcraw import Signal
 from tailrace.commitlog.blocks import NO_KEYS
 from tailrace.ops.health import HealthBoard
 from tailrace.ops.metrics import exposition

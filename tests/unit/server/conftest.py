@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tailrace_server.meta.credentials import Role
 from tailrace_server.meta.database import MetaDatabase
-from tailrace_server.meta.keys import Role
 from tailrace_server.meta.subscriptions import Subscriptions
 
 SETTINGS = """

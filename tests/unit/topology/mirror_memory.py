@@ -6,8 +6,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tailrace.topology.mirror_plan import TIMESTAMPS_KEY, Removal, Step, Write
-from tailrace.topology.mirror_tables import PRIMARY_KEYS, IdForm, MirrorTable, Shapes
+from tailrace.topology.mirror_plan import (
+    PRIMARY_KEYS,
+    TIMESTAMPS_KEY,
+    IdForm,
+    MirrorTable,
+    Removal,
+    Shapes,
+    Step,
+    Write,
+)
 from tailrace_schemas.generation_records import GenerationLog, PublishedGeneration, encode_proposal
 from tailrace_schemas.ring import Ring
 from tests.unit.topology.rings import proposal

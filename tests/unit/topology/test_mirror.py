@@ -13,8 +13,20 @@ import pytest
 
 from tailrace.ops.health import HealthBoard
 from tailrace.topology.mirror import Mirror, MirrorThread, copy_steps
-from tailrace.topology.mirror_plan import MOST_TURN_MS, TURN_MS, MirrorOptions, Removal, Write, timestamp_row, turn_ms
-from tailrace.topology.mirror_tables import IdForm, MirrorTable, create_keyspace, create_table, default_replication
+from tailrace.topology.mirror_plan import (
+    MOST_TURN_MS,
+    TURN_MS,
+    IdForm,
+    MirrorOptions,
+    MirrorTable,
+    Removal,
+    Write,
+    create_keyspace,
+    create_table,
+    default_replication,
+    timestamp_row,
+    turn_ms,
+)
 from tailrace_common.backoff import Waits
 from tailrace_common.kafka import Record
 from tailrace_common.topics import GenerationReader

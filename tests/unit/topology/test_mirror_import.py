@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.topology.mirror import DEFAULT_TTL_SECONDS, Mirror, generations_to_copy, log_ttls
-from tailrace.topology.mirror_plan import MirrorOptions, Write, timestamp_row
-from tailrace.topology.mirror_tables import IdForm, MirrorTable
+from tailrace.topology.mirror_plan import IdForm, MirrorOptions, MirrorTable, Write, timestamp_row
 from tests.support.kafka import Crash
 from tests.unit.topology.mirror_memory import MemoryStore, readable
 

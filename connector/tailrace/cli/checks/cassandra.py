@@ -29,14 +29,16 @@ from tailrace.retention.spool import size_of
 from tailrace.schema.cluster_view import Bypass, bypass_words, read_bypassing
 from tailrace.segments.files import list_cdc_raw
 from tailrace.topology.mirror import MirrorStore
-from tailrace.topology.mirror_plan import MirrorOptions, Removal, is_removable
-from tailrace.topology.mirror_tables import (
+from tailrace.topology.mirror_plan import (
     IdForm,
+    MirrorOptions,
     MirrorTable,
+    Removal,
     Shapes,
     create_table,
     default_replication,
     existing_form,
+    is_removable,
     require_shapes,
     wanted,
 )

@@ -15,8 +15,7 @@ from uuid import uuid4
 from tailrace_schemas.errors import FencedError, RefusedError
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import CommitMessage, MicroBatch, Piece
-from tailrace_spark.sinks.changelog.shares import OpenedOutlet, Opener
-from tailrace_spark.sinks.changelog.sink import LogShares, ShareImaging, emit
+from tailrace_spark.sinks.changelog.sink import LogShares, OpenedOutlet, Opener, ShareImaging, emit
 from tailrace_spark.sinks.kafka.json_format import KafkaRecord
 from tailrace_spark.sinks.kafka.outlet import KafkaBatch, KafkaOutlet, OwnBatch
 from tailrace_spark.sinks.kafka.progress import Progress, plan_record, progress_record

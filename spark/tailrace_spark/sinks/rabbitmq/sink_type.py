@@ -10,8 +10,7 @@ from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
 
 
 def _open(name: str, settings: RabbitmqSinkSettings, around: Surroundings) -> ReachableSink:
-    from tailrace_spark.sinks.changelog.shares import OpenedShares
-    from tailrace_spark.sinks.changelog.sink import ChangeLogSink
+    from tailrace_spark.sinks.changelog.sink import ChangeLogSink, OpenedShares
     from tailrace_spark.sinks.images.planning import images_for
     from tailrace_spark.sinks.rabbitmq.outlet import RabbitmqOpener
 

@@ -8,8 +8,7 @@ import pytest
 
 from tailrace.cli.checks.cassandra import check_mirror
 from tailrace.topology.mirror import Mirror
-from tailrace.topology.mirror_plan import MirrorOptions, Step
-from tailrace.topology.mirror_tables import IdForm, MirrorTable
+from tailrace.topology.mirror_plan import IdForm, MirrorOptions, MirrorTable, Step
 from tailrace_common.cli.checks import Check
 from tailrace_common.sections.agent import MirrorSettings
 from tailrace_schemas.errors import ServiceError

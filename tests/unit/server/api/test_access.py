@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tailrace_schemas.errors import ServiceError
 from tailrace_server.api.access import MOST_NAMES, RateLimit
 from tailrace_server.api.metrics import ServerMetrics
-from tailrace_server.meta.keys import Role
+from tailrace_server.meta.credentials import Role
 from tailrace_server.operations.remote import RemoteOperations
 from tests.support.process_metrics import process_metrics
 from tests.unit.server.api.conftest import Served, serving

@@ -14,7 +14,7 @@ import pytest
 
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_server.api.listening import Impatient
-from tailrace_server.meta.keys import Role
+from tailrace_server.meta.credentials import Role
 from tailrace_server.model.subscription import ConflictError, RefusedRequestError, UnknownSubscriptionError
 from tailrace_server.operations.asking import Asked
 from tailrace_server.operations.operations import Alteration

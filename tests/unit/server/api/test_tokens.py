@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from tailrace_common.sections.server import OidcSettings
-from tailrace_server.meta.keys import Role
+from tailrace_server.meta.credentials import Role
 from tailrace_server.oidc.discovery import Discovery, IssuerKeys
 from tailrace_server.oidc.tokens import Tokens
 from tailrace_server.operations.remote import RemoteOperations

@@ -10,8 +10,8 @@ import pytest
 
 from tailrace_schemas.errors import CorruptError
 from tailrace_server.meta.backup import lines_of, restore
+from tailrace_server.meta.credentials import ApiKeys, Role
 from tailrace_server.meta.database import MetaDatabase
-from tailrace_server.meta.keys import ApiKeys, Role
 from tailrace_server.meta.leases import Leases
 from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_server.model import transitions

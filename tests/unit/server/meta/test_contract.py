@@ -13,8 +13,8 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
 from tailrace_schemas.errors import SettingsError
+from tailrace_server.meta.credentials import ApiKeys, Role
 from tailrace_server.meta.database import MetaDatabase, now
-from tailrace_server.meta.keys import ApiKeys, Role
 from tailrace_server.meta.leases import Leases
 from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_server.meta.tables import metadata, subscribe

@@ -13,7 +13,7 @@ import pytest
 from tailrace_common.sections.server import OidcSettings
 from tailrace_common.settings import settings_from
 from tailrace_schemas.errors import ServiceError, SettingsError
-from tailrace_server.meta.keys import Caller, Role
+from tailrace_server.meta.credentials import Caller, Role
 from tailrace_server.oidc import discovery
 from tailrace_server.oidc import discovery as keys
 from tailrace_server.oidc.discovery import AGAIN_SECONDS, STALE_SECONDS, Discovery, IssuerKeys

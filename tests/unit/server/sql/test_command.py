@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tailrace.cli.main import complete
-from tailrace_server.meta.keys import Role
+from tailrace_server.meta.credentials import Role
 from tests.unit.server.api.conftest import Served, served
 from tests.unit.server.requests import SECRET
 

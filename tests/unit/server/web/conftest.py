@@ -20,8 +20,8 @@ from tailrace_common.settings import Settings, settings_from
 from tailrace_server.api.access import Access, RateLimit
 from tailrace_server.api.app import application
 from tailrace_server.api.listening import listening
+from tailrace_server.meta.credentials import ApiKeys, Role
 from tailrace_server.meta.database import MetaDatabase
-from tailrace_server.meta.keys import ApiKeys, Role
 from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_server.oidc.discovery import Discovery, IssuerKeys
 from tailrace_server.oidc.sign_in import SignIn

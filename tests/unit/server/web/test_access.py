@@ -9,8 +9,7 @@ import httpx2
 import pytest
 import sqlalchemy as sa
 
-from tailrace_server.meta.keys import ApiKeys, Role
-from tailrace_server.meta.sessions import SECONDS
+from tailrace_server.meta.credentials import SECONDS, ApiKeys, Role
 from tailrace_server.meta.tables import session
 from tailrace_server.operations.asking import Asked
 from tailrace_server.web.access import COOKIE

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace_server.meta.keys import Role
+from tailrace_server.meta.credentials import Role
 from tailrace_server.model.subscription import ConflictError
 from tailrace_server.operations.asking import Asked
 from tests.properties import examples

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace_server.meta.keys import Role
+from tailrace_server.meta.credentials import Role
 from tailrace_server.operations.asking import Asked
 from tests.unit.server.web.conftest import NewBrowser, Served
 

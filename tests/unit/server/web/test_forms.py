@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace_server.meta.keys import Role
+from tailrace_server.meta.credentials import Role
 from tailrace_server.operations.asking import Asked
 from tailrace_server.web.editing import pairs_of
 from tests.unit.server.requests import SECRET, TARGETS

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from tailrace_server.meta.keys import Role
+from tailrace_server.meta.credentials import Role
 from tailrace_server.meta.leases import Leases
 from tailrace_server.meta.tables import progress
 from tailrace_server.model.delivery import News

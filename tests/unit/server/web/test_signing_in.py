@@ -14,7 +14,7 @@ from tailrace.local.ports import free_port
 from tailrace_common.sections.server import OidcSettings
 from tailrace_common.settings import settings_from
 from tailrace_schemas.errors import SettingsError
-from tailrace_server.meta.keys import Role
+from tailrace_server.meta.credentials import Role
 from tailrace_server.oidc.sign_in import FLOW_SECONDS, challenge
 from tailrace_server.operations.asking import Asked
 from tailrace_server.web.access import COOKIE

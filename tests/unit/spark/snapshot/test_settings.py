@@ -71,5 +71,5 @@ def test_secrets_come_from_files_and_variables_travel_to_executors_and_are_never
 def test_commands_and_streams_take_masked_values_as_the_settings_say(allowed: bool) -> None:
     settings: Settings = settings_from({"snapshot": {"allow_masked_values": allowed}}, "the test")
     by_command = support.read_settings(settings, table="shop.orders")
-    by_stream = snapshot_context.read_settings(settings, table="shop.orders")
+    by_stream = snapshot_context.stream_settings(settings, table="shop.orders")
     assert (by_command.allow_masked_values, by_stream.allow_masked_values) == (allowed, allowed)

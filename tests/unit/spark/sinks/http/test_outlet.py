@@ -23,8 +23,7 @@ from tailrace_common.secrets import origin
 from tailrace_common.settings import load_settings
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.batch.delivery import Summary
-from tailrace_spark.sinks.changelog.shares import OpenedShares
-from tailrace_spark.sinks.changelog.sink import ChangeLogSink
+from tailrace_spark.sinks.changelog.sink import ChangeLogSink, OpenedShares
 from tailrace_spark.sinks.http.client import Breaker, HttpSender, OpenError, key_bytes, signed_headers
 from tailrace_spark.sinks.http.outlet import HttpOpener, HttpOutlet
 from tailrace_spark.sinks.http.settings import HttpSinkSettings

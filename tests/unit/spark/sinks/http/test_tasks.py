@@ -13,7 +13,7 @@ import pytest
 from tailrace_common.backoff import Waits
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import Delivered, MicroBatch, Piece, RecordId, Summary
-from tailrace_spark.sinks.changelog.shares import LogWriter
+from tailrace_spark.sinks.changelog.sink import LogWriter
 from tailrace_spark.sinks.http.client import HttpSender
 from tailrace_spark.sinks.http.outlet import HttpOpener, HttpOutlet
 from tailrace_spark.sinks.http.settings import HttpSinkSettings

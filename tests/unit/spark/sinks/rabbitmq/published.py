@@ -10,8 +10,7 @@ from typing import Any
 
 from tailrace_schemas.change import Change
 from tailrace_spark.batch.delivery import Piece, Summary
-from tailrace_spark.sinks.changelog.shares import OpenedShares
-from tailrace_spark.sinks.changelog.sink import ChangeLogSink
+from tailrace_spark.sinks.changelog.sink import ChangeLogSink, OpenedShares
 from tailrace_spark.sinks.protocol import Sink, write_here
 from tailrace_spark.sinks.rabbitmq.client import RabbitmqClient
 from tailrace_spark.sinks.rabbitmq.outlet import RabbitmqOpener, RabbitmqOutlet

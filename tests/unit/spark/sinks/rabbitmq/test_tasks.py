@@ -9,7 +9,7 @@ import pytest
 
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import Delivered, MicroBatch, Piece, RecordId, Summary
-from tailrace_spark.sinks.changelog.shares import LogWriter
+from tailrace_spark.sinks.changelog.sink import LogWriter
 from tailrace_spark.sinks.rabbitmq.outlet import RabbitmqOpener
 from tailrace_spark.sinks.rabbitmq.settings import RabbitmqSinkSettings
 from tests import rabbitmq

@@ -15,8 +15,7 @@ from tailrace_schemas.errors import FencedError, ServiceError
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import MicroBatch, Piece, SinkProgress
 from tailrace_spark.sinks.protocol import write_here
-from tailrace_spark.sinks.sql.sink import SqlSink
-from tailrace_spark.sinks.sql.writer import SqlWriter
+from tailrace_spark.sinks.sql.sink import SqlSink, SqlWriter
 from tailrace_spark.sinks.state_store import engine
 from tests.support.shop import PLAIN
 from tests.unit.spark.cassandra import Log

@@ -17,8 +17,7 @@ from tailrace_schemas.table import Table
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import MicroBatch, Piece, Summary
 from tailrace_spark.sinks.protocol import HereOnlyError, write_here
-from tailrace_spark.sinks.sql.sink import SqlSink
-from tailrace_spark.sinks.sql.writer import SqlWriter
+from tailrace_spark.sinks.sql.sink import SqlSink, SqlWriter
 from tailrace_spark.sinks.worker_cache import MOST_OPEN
 from tests.postgres import new_database, server_url
 from tests.support.shop import PLAIN

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from tailrace_server.operations.asking import Asked
 from tailrace_server.operations.operations import Alteration
-from tailrace_server.sql.parsing import StatementError, parse
+from tailrace_server.sql.parsing import Alter, Create, One, Reset, ShowAll, Statement, StatementError, Verb, parse
 from tailrace_server.sql.running import render
-from tailrace_server.sql.statements import Alter, Create, One, Reset, ShowAll, Statement, Verb
 from tests.unit.server.requests import SECRET
 
 W, ORDERS = "w", "shop.orders"
