@@ -43,6 +43,11 @@ TABLES: Final = sa.Table(
     **MYSQL_TABLE,
 )
 
+_STATISTICS: Final = sa.table(
+    "statistics", *map(sa.column, ("table_schema", "table_name", "index_name")), schema="information_schema"
+)
+"""MySQL's indexes, each column of each."""
+
 OnDrop = Literal["keep", "clear", "new-table"]
 """What becomes of a source table that was dropped, once one of its name comes: its rows are kept under another name,
 they go, or they stay where they are and the new one gets another name."""
@@ -133,14 +138,17 @@ class Catalog:
                     return
             table.create(connection, checkfirst=True)
             self._add_missing(connection, table)
-            for index in table.indexes:
-                index.create(connection, checkfirst=True)
         self._views.create(connection, tables)
 
     def _add_missing(self, connection: sa.Connection, table: sa.Table) -> None:
         # Not by reflection: SQLAlchemy reads MySQL's names line by line, and with two backticks where there is one.
         existing = set(connection.execute(sa.select(sa.text("*")).select_from(table).where(sa.false())).keys())
         self._alter(connection, table, [column for column in table.columns if column.name not in existing])
+        of_table = _STATISTICS.c.table_schema == sa.func.database(), _STATISTICS.c.table_name == table.name
+        indexes = set(connection.execute(sa.select(_STATISTICS.c.index_name).where(*of_table)).scalars())
+        for index in table.indexes:
+            if index.name not in indexes:
+                index.create(connection)
 
     def _make(self, connection: sa.Connection, table: Table, announced: int) -> LayoutTables:
         """A new source table; one of the same name that was there before keeps its rows under another name."""
