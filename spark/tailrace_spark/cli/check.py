@@ -11,7 +11,7 @@ from tailrace_common.java.find import find_java
 from tailrace_common.settings import Settings, SinkSettings
 from tailrace_schemas.errors import SettingsError, TailraceError
 from tailrace_spark.job.checkpoint_files import LocalFiles
-from tailrace_spark.job.fitness import existing_rows, refused_by, require_whole
+from tailrace_spark.job.fitness import existing_rows, refused_by, require_fit
 from tailrace_spark.job.offsets import begun_in
 from tailrace_spark.job.snapshot_notes import REQUESTS, SnapshotNotes
 from tailrace_spark.sinks.registry import setting_of, sink_of
@@ -94,22 +94,20 @@ def _java() -> Check:
 def check_sink(name: str, section: SinkSettings, settings: Settings) -> Check:
     """SQLite files are looked at, not opened: that would make them. Other stores are connected to."""
     title, file = f"sink {name}", section.location.removeprefix("sqlite:///")
-    if file != section.location:
-        directory = Path(file).absolute().parent
-        if not directory.is_dir():
-            return Check(title, False, f"{directory} is no directory", f"make it, or set sink.{name}.url")
-        return judge(
-            title, may_write(Path(file)), str(Path(file).absolute()), f"set sink.{name}.url to a writable file"
-        )
     try:
-        sink = sink_of(settings, name)
-        try:
-            require_whole(settings.stream, sink.capabilities)
+        with closing(sink_of(settings, name)) as sink:
+            require_fit(settings.stream, sink.capabilities)
+            if file != section.location:
+                return _file(title, name, Path(file).absolute())
             sink.reach()
             trial = sink.capabilities.trial
             advice = "" if trial is None else trial.try_out()
-        finally:
-            sink.close()
     except TailraceError as error:
         return Check(title, False, str(error), f"see {setting_of(name, section)}")
     return Check(title, True, section.location, advice)
+
+
+def _file(title: str, name: str, file: Path) -> Check:
+    if not file.parent.is_dir():
+        return Check(title, False, f"{file.parent} is no directory", f"make it, or set sink.{name}.url")
+    return judge(title, may_write(file), str(file), f"set sink.{name}.url to a writable file")

@@ -70,15 +70,15 @@ def named(names: list[str]) -> str:
     return ", ".join(names[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def require_writers(stream: StreamSettings, capabilities: Capabilities) -> None:
-    """Raise SettingsError where executors are to write a sink that has no writers for them."""
+def require_fit(stream: StreamSettings, capabilities: Capabilities) -> None:
+    """Raise SettingsError where the settings ask of a sink what it has not.
+
+    Executors are to write it, and it has no writers for them. Or filters, masks or left-out copies would take apart
+    what it is given whole.
+    """
     if stream.execution == "executors" and not capabilities.executors:
         words = 'this sink is written by the driver alone; set "auto" or "driver"'
         raise SettingsError(f'stream.execution = "executors": {words}')
-
-
-def require_whole(stream: StreamSettings, capabilities: Capabilities) -> None:
-    """Raise SettingsError where filters, masks or left-out copies would take apart what this sink is given whole."""
     if capabilities.whole_updates is None and not capabilities.transactions:
         return
     words = _TRANSACTIONS if capabilities.transactions else _LOG_TABLES

@@ -24,7 +24,7 @@ from tailrace_spark.job.batch_writer import BatchWriter
 from tailrace_spark.job.checkpoint import job_of, lock_checkpoint, require_own
 from tailrace_spark.job.checkpoint_files import LocalFiles, files_in, write_promptly
 from tailrace_spark.job.endings import JAVA_GONE, StoppedError, answer_times, await_interrupt, java_end, reason
-from tailrace_spark.job.fitness import require_whole, require_writers
+from tailrace_spark.job.fitness import require_fit
 from tailrace_spark.job.generation_log import BatchGenerations, BatchLog
 from tailrace_spark.job.metrics import StreamMetrics
 from tailrace_spark.job.offsets import Offsets, PlannedBatch, PlannedOffsets, starting_at
@@ -115,8 +115,7 @@ class Stream:
         self._on_parts = on_parts
         self._shape = shape_of(settings.stream, sink)
         self._transactions = sink.capabilities.transactions
-        require_whole(settings.stream, sink.capabilities)
-        require_writers(settings.stream, sink.capabilities)
+        require_fit(settings.stream, sink.capabilities)
         self._writing = threading.Lock()
         self._sink_lock = threading.Lock()
         self._query: StreamingQuery | None = None

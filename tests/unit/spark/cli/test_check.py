@@ -69,6 +69,13 @@ def test_what_becomes_of_existing_rows_is_said_for_each_sink(tmp_path: Path) -> 
     assert not (tmp_path / "a.db").exists()
 
 
+def test_executors_cannot_write_what_has_no_writers_for_them(tmp_path: Path) -> None:
+    given = {"TAILRACE_SINK__A__URL": f"sqlite:///{tmp_path}/a.db", "TAILRACE_STREAM__EXECUTION": "executors"}
+    found = {check.name: check for check in check_stream(load_settings(None, given))}
+    assert not found["sink a"].ok
+    assert found["sink a"].detail.startswith('stream.execution = "executors": this sink is written by the driver alone')
+
+
 def test_a_file_in_no_directory(tmp_path: Path) -> None:
     given = {"TAILRACE_SINK__A__URL": f"sqlite:///{tmp_path}/none/dir/a.db"}
     found = {check.name: check for check in check_stream(load_settings(None, given))}

@@ -10,7 +10,7 @@ import pytest
 from tailrace_common.sections.server import ServerSettings
 from tailrace_common.sections.stream import StreamSettings
 from tailrace_schemas.errors import SettingsError
-from tailrace_spark.job.fitness import existing_rows, named, require_whole
+from tailrace_spark.job.fitness import existing_rows, named, require_fit
 from tailrace_spark.sinks.protocol import Capabilities
 from tailrace_spark.snapshot.progress import Snapshots, State, TableSnapshot, snapshots_from_json
 
@@ -81,7 +81,7 @@ def test_a_setting_is_refused_by_its_name(stream: dict[str, Any], sinks: list[Ca
     for capabilities in (LOG_TABLES, TRANSACTIONS):
         if capabilities in sinks:
             with pytest.raises(SettingsError, match=rf"stream\.{next(iter(stream))} is not for"):
-                require_whole(settings, capabilities)
+                require_fit(settings, capabilities)
         else:
-            require_whole(settings, capabilities)
-    require_whole(settings, Capabilities())
+            require_fit(settings, capabilities)
+    require_fit(settings, Capabilities())
