@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from tailrace_schemas.definitions import tables_from_rows
+from tailrace_schemas.definitions import Definitions, tables_from_rows
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_from_json, table_to_json
@@ -113,23 +113,14 @@ class ClusterView:
 
         SettingsError is for a definition that cannot be read.
         """
-        rows = {
-            table: self._rows(f"SELECT * FROM system_schema.{table} WHERE keyspace_name = %s", keyspace)  # noqa: S608
-            for table in ("tables", "views", "columns", "dropped_columns", "types")
-        }
-        definitions = tables_from_rows(**rows)
-        for table in definitions.tables:
-            if (table.keyspace, table.name) == (keyspace, name):
-                return table
-        for problem in definitions.problems:
-            if problem.table == f"{keyspace}.{name}":
-                raise SettingsError(f"the definition of {problem}")
-        return None
+        return _found(self._definitions(keyspace), keyspace, name)
 
     def tables_with_cdc(self) -> list[Table]:
         """The definitions of all tables and views that have cdc = true now. Raises SettingsError, ServiceError."""
         names = sorted(name for name, cdc in self.cdc_by_name().items() if cdc)
-        return [table for name in names if (table := self.find(*name)) is not None]
+        definitions = {keyspace: self._definitions(keyspace) for keyspace in dict(names)}
+        tables = [_found(definitions[keyspace], keyspace, name) for keyspace, name in names]
+        return [table for table in tables if table is not None]
 
     def cdc_by_name(self) -> dict[tuple[str, str], bool]:
         """Whether each table and view has cdc = true now, by keyspace and name. Raises ServiceError."""
@@ -207,6 +198,13 @@ class ClusterView:
             ]
         return Estimates.of(sizes)
 
+    def _definitions(self, keyspace: str) -> Definitions:
+        rows = {
+            table: self._rows(f"SELECT * FROM system_schema.{table} WHERE keyspace_name = %s", keyspace)  # noqa: S608
+            for table in ("tables", "views", "columns", "dropped_columns", "types")
+        }
+        return tables_from_rows(**rows)
+
     def _values(self, query: str) -> list[tuple[object, ...]]:
         return [tuple(row.values()) for row in self._rows(query)]
 
@@ -215,6 +213,16 @@ class ClusterView:
             return list(self._session.execute(query, values))
         except Exception as error:
             raise failed(self._settings, error, ADDRESS) from error
+
+
+def _found(definitions: Definitions, keyspace: str, name: str) -> Table | None:
+    for table in definitions.tables:
+        if (table.keyspace, table.name) == (keyspace, name):
+            return table
+    for problem in definitions.problems:
+        if problem.table == f"{keyspace}.{name}":
+            raise SettingsError(f"the definition of {problem}")
+    return None
 
 
 @dataclass(frozen=True, slots=True)
