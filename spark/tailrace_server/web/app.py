@@ -60,7 +60,7 @@ def pages(site: Site) -> FastAPI:
     editing.routes(app, site, renderer)  # before those with a name in the address
     reading.routes(app, site, renderer)
     reading.changing_routes(app, site, renderer)
-    editing.routes(app, site, renderer)
+    editing.letters_routes(app, site, renderer)
     _errors(app, site, renderer)
     return app
 
