@@ -35,7 +35,7 @@ KEPT: Final[Mapping[str, tuple[Constant, ...]]] = {
     "`.sink-letters`": (("tailrace_spark.batch.delivery", "LETTER_FORMAT"),),
     "a sink's progress": (
         ("tailrace_spark.batch.delivery", "FORMAT"),
-        ("tailrace_spark.sinks.kafka.outlet", "FORMAT"),
+        ("tailrace_spark.sinks.kafka.progress", "FORMAT"),
     ),
     "the reach of a `files` sink": (("tailrace_spark.sinks.files.store", "FORMAT"),),
     "backups of the meta database": (("tailrace_server.meta.backup", "FORMAT"),),

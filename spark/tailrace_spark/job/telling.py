@@ -88,7 +88,7 @@ class Telling(Closing):
 
 def _events(settings: Settings, spark: str, *, ends: bool) -> Events:
     try:
-        from tailrace_spark.job.lineage import LineageEvents
+        from tailrace_spark.job.lineage_events import LineageEvents
     except ImportError as cause:
         raise SettingsError(f"lineage.transport needs {cause.name}: pip install 'tailrace[openlineage]'") from None
     sink, _ = settings.stream_sink()

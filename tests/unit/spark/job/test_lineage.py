@@ -18,7 +18,8 @@ from tailrace_common.settings import Settings, settings_from
 from tailrace_common.settings.sinks import SINK_TYPES
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.batch.delivery import Summary
-from tailrace_spark.job.lineage import Lineage, LineageEvents, State, TableLineage
+from tailrace_spark.job.lineage import Lineage, State, TableLineage
+from tailrace_spark.job.lineage_events import LineageEvents
 from tailrace_spark.job.progress import Progress, TableProgress
 from tailrace_spark.job.telling import Telling
 from tests.support.clock import ManualClock
