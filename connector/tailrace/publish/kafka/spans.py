@@ -218,7 +218,7 @@ class Spans:
         where: KafkaPartition,
         read: Callable[[Iterable[Header]], Resume],
     ) -> bool:
-        """Whether the transaction whose marks are lost there was committed .
+        """Whether the transaction whose marks are lost there was committed.
 
         `where` is the place of its offsets record; `read` makes of that one's records what the last of them says.
         """
