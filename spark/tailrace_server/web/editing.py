@@ -35,7 +35,7 @@ _FAULT_FIELDS: Final = (
     ("stream.where", "where"), ("stream.columns", "columns"), ("stream: ", "columns"), ("stream.", "stream"),
     ("options.", "options"), ("sink.", "options"),
 )  # fmt: skip
-MOST: Final = 200
+MOST_LETTERS: Final = 200
 
 
 class FieldError(Exception):
@@ -232,13 +232,13 @@ def alteration_of(answer: Answer, form: Mapping[str, str]) -> Alteration:
 
 
 def letters_routes(app: FastAPI, site: Site, renderer: Renderer) -> None:
-    """Add them."""
+    """Add the pages of a subscription's dead letters: listed, and replayed."""
 
     @app.get(f"{ONE}/letters")
     def letters(request: Request, table: str, name: str, written: int = -1, again: int = 0, rest: int = 0) -> Response:
         visitor, operations = operator(site, request)
         answer = operations.details(f"{table}/{name}")
-        values: dict[str, Any] = {"answer": answer, "letters": (), "problem": "", "most": MOST}
+        values: dict[str, Any] = {"answer": answer, "letters": (), "problem": "", "most": MOST_LETTERS}
         values["counts"] = None if written < 0 else (written, again, rest)
         try:
             values["letters"] = first_letters(site.settings, site.subscriptions, answer)
@@ -262,8 +262,8 @@ def first_letters(settings: Settings, subscriptions: Subscriptions, answer: Answ
     """
     subscription = subscriptions.get(answer["id"])
     with box_of(stream_settings(settings, subscription, "unused"), subscription.sink_name) as box:
-        letters = list(islice(all_letters(box), MOST + 1))
-    if len(letters) <= MOST:
+        letters = list(islice(all_letters(box), MOST_LETTERS + 1))
+    if len(letters) <= MOST_LETTERS:
         subscriptions.count_letters(subscription.id, answer["letters"], len(letters))
     return letters
 
