@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from tailrace_schemas.pickling import pickled_by_fields
 from tailrace_schemas.position import Position
 from tailrace_schemas.table import Column, Table
 
@@ -253,6 +254,9 @@ class Change:
         self.digest = digest
         self.source = source
         self.upto = upto
+
+
+pickled_by_fields(Marker, Deletion, Cell, ColumnDeletion, Bound, Source, Change)
 
 
 def record_times(change: Change) -> tuple[int, int | None, int | None]:

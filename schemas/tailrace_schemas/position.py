@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from tailrace_schemas.pickling import pickled_by_fields
+
 
 @dataclass(slots=True, init=False, unsafe_hash=True, order=True)
 class Position:
@@ -21,6 +23,9 @@ class Position:
 
     def __str__(self) -> str:
         return f"{self.epoch}/{self.segment}:{self.offset}"
+
+
+pickled_by_fields(Position)
 
 
 NO_POSITION: Final = Position(0, 0, 0)

@@ -9,6 +9,7 @@ from typing import Final
 from uuid import UUID
 
 from tailrace_schemas.cql.types import CqlType
+from tailrace_schemas.pickling import pickled_by_fields
 
 
 class ColumnKind(Enum):
@@ -88,6 +89,9 @@ class Table:
 
     def __str__(self) -> str:
         return f"{self.keyspace}.{self.name}"
+
+
+pickled_by_fields(Column, DroppedColumn, Table)
 
 
 def sharing(before: Table, after: Table) -> Table:

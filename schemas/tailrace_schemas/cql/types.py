@@ -10,6 +10,7 @@ from itertools import accumulate
 from typing import Final
 
 from tailrace_schemas.errors import UnsupportedError
+from tailrace_schemas.pickling import pickled_by_fields
 
 # AbstractType.valueLengthIfFixed, equal in 3.11 to 5.0. smallint, tinyint, date and time are NOT here although
 # their values have one size: Cassandra writes them with a length (ShortType, ByteType, SimpleDateType, TimeType).
@@ -141,6 +142,9 @@ class CqlType:
             case _:
                 return "'" + self.name.replace("'", "''") + "'" if self.name else self.kind
         return f"frozen<{text}>" if self.frozen else text
+
+
+pickled_by_fields(CqlType)
 
 
 def _equal(first: CqlType, second: CqlType, compared: set[tuple[int, int]]) -> bool:

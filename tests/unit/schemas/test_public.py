@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 import subprocess
 import sys
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
+from hypothesis import given
 
 import tailrace_schemas
 from tailrace_schemas import Schemas, UnknownSchemaError, decode
 from tailrace_schemas.avro import Encoder, schema_records
 from tailrace_schemas.avro.frames import reframed
-from tailrace_schemas.change import Change, Marker, Op, Source
+from tailrace_schemas.change import Bound, Change, Deletion, Marker, Op, Source
 from tailrace_schemas.errors import CorruptError
 from tailrace_schemas.position import Position
+from tests.support.every_type import SCHEMAS, row_changes
 from tests.unit.tables import table
 
 ROOT = Path(__file__).parents[3]
@@ -47,6 +51,13 @@ def test_both_framings_are_decoded() -> None:
     assert (schemas.skipped, len(schemas), ENCODER.schema_id in set(schemas)) == (1, 3, True)
     with pytest.raises(CorruptError):
         decode(b"no frame", schemas)
+
+
+@given(change=row_changes())
+def test_a_change_and_its_schemas_go_to_another_process(change: Change) -> None:
+    """As Spark sends them to its executors: pickled, compiled or not."""
+    values = change, Bound((b"\1", None), inclusive=True), Deletion(1, 2), SCHEMAS
+    assert pickle.loads(pickle.dumps(values)) == deepcopy(values) == values  # noqa: S301 - our own
 
 
 def test_everything_that_is_named_is_there() -> None:
