@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
@@ -68,6 +69,7 @@ class Podman:
             "BUILD_PACKAGES": "gcc libc6-dev python3-dev",
             "TAILRACE_MAVEN_REPOSITORY": find_repository().root,
             "MYPYC_OPT_LEVEL": "0",
+            "SPARK_VERSION": version("pyspark"),
         }
         name = f"localhost/tailrace-{target}{f'-{release}' if release else ''}"
         self.build_image(ROOT / "deploy" / "Dockerfile", ROOT, target, name, arguments)

@@ -67,7 +67,7 @@ def _of_this_machine(variable: Mapping[str, Any], address: str) -> dict[str, Any
 def test_the_sidecar_of_the_chart_publishes_and_drains(
     podman: Podman, kafka: LocalKafka, prefix: str, tmp_path: Path
 ) -> None:
-    require("helm")
+    require("helm", "catatonit")
     health = free_port("127.0.0.1")
     node = LocalCassandra(tmp_path / "node", CassandraSettings(jmx_port=0))
     with node, cql(node) as session:
