@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.padding import PKCS7
 from tailrace.commitlog.descriptor import Descriptor
 from tailrace.errors import MissingKeyError, WrongKeyError
 from tailrace_schemas.errors import CorruptError, UnsupportedError
+from tailrace_schemas.pickling import pickled_by_fields
 
 Fill = Callable[[memoryview, bytearray], int]
 """(block, room for what it holds) -> bytes written; raises cramjam.DecompressionError."""
@@ -162,6 +163,9 @@ class Keys:
         """The key of an alias, None where there is none."""
         # Java's keystores have their aliases in lower case; the header has them as cassandra.yaml does.
         return self.by_alias.get(alias.lower(), self.otherwise)
+
+
+pickled_by_fields(Keys)
 
 
 NO_KEYS: Final = Keys()

@@ -130,10 +130,6 @@ def _check_end(data: SegmentData, index: Index | None, count: _Count) -> None:
         raise TruncatedError(f"the index released {index.offset}, the segment ends here", offset=count.marker)
 
 
-def _verify(by_alias: dict[str, bytes], otherwise: bytes | None, path: Path) -> FileReport:
-    return verify_segment(path, Keys(by_alias, otherwise))
-
-
 def _start_worker() -> None:
     # Ctrl-C reaches every process of the terminal; the command ends the workers.
     signal(SIGINT, SIG_IGN)
@@ -152,8 +148,7 @@ def reports(paths: list[Path], keys: Keys, jobs: int) -> Iterator[Iterator[FileR
     # Spawned: the parent may have threads. Keys go through a pipe, never into a command line.
     pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_start_worker)
     try:
-        # In parts: a frozen value of compiled code cannot be unpickled.
-        yield pool.map(partial(_verify, dict(keys.by_alias), keys.otherwise), paths)
+        yield pool.map(partial(verify_segment, keys=keys), paths)
     except BrokenProcessPool:
         raise ServiceError("a process that verified segments died; try fewer with --jobs") from None
     finally:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from tailrace_schemas.change import Change
+from tailrace_schemas.pickling import pickled_by_fields
 from tailrace_schemas.streams import Assignment
 
 if TYPE_CHECKING:
@@ -32,10 +33,6 @@ class RecordId:
         self.offset = offset
         self.schema_id = schema_id
 
-    def __reduce__(self) -> tuple[type[RecordId], tuple[str, int, int, bytes]]:
-        """Dead letters are pickled, which compiled classes are not by themselves."""
-        return RecordId, (self.topic, self.partition, self.offset, self.schema_id)
-
     @property
     def key(self) -> RecordKey:
         """What names it, whatever its schema."""
@@ -54,6 +51,9 @@ class RecordId:
             "offset": self.offset,
             "schema": self.schema_id.hex() or None,
         }
+
+
+pickled_by_fields(RecordId)
 
 
 @dataclass(slots=True, init=False, unsafe_hash=True)

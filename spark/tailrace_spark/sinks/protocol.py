@@ -221,8 +221,6 @@ class RowFilteringSink(Sink, Protocol):
 class DataWriter(Protocol):
     """What writes a share. It is pickled unless the batch is `here`, and shown to nobody: it may have secrets.
 
-    Neither it nor its messages have values of compiled classes, such as Table: these cannot be pickled.
-
     Two attempts may write one Kafka partition's share at once: a repeated task and the one that Spark has given up,
     or two speculative ones. The result must be as if one had written it. What a worker process keeps
     between shares may be stale.

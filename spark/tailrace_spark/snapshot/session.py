@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -13,7 +12,6 @@ from typing import Any, Final
 from tailrace_schemas.definitions import Definitions, tables_from_rows
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.table import Table
-from tailrace_schemas.table_json import table_from_json, table_to_json
 from tailrace_spark.cassandra_driver import failed, said
 from tailrace_spark.snapshot.driver import (
     ADDRESS,
@@ -60,18 +58,13 @@ class Ring:
 class TableReading:
     """How tasks read a table. It is pickled with them, with secrets.
 
-    `definition` is JSON, as compiled classes cannot be pickled. `release` is the oldest of the nodes, such as (5, 0).
+    `release` is the oldest of the nodes, such as (5, 0).
     """
 
     settings: SnapshotSettings = field(repr=False)
-    definition: str
+    table: Table
     release: tuple[int, int]
     datacenter: str
-
-    @property
-    def table(self) -> Table:
-        """The definition."""
-        return table_from_json(json.loads(self.definition))
 
     @property
     def shape(self) -> RowColumns:
@@ -130,7 +123,7 @@ class ClusterView:
 
     def reading(self, settings: SnapshotSettings, table: Table) -> TableReading:
         """How tasks read a table of the cluster as it is now."""
-        return TableReading(settings, json.dumps(table_to_json(table)), self.release(), self._datacenter)
+        return TableReading(settings, table, self.release(), self._datacenter)
 
     def check(self, reading: TableReading) -> None:
         """Have the cluster look at what tasks will read. Raises SettingsError, and ServiceError where it refuses.

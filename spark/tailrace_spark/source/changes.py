@@ -30,7 +30,6 @@ from tailrace_schemas.avro.schema import canonical_text, schema_id, value_schema
 from tailrace_schemas.cql.types import CqlType, require_leaves
 from tailrace_schemas.errors import DecodeError, ServiceError, SettingsError
 from tailrace_schemas.table import Table
-from tailrace_schemas.table_json import table_from_json, table_to_json
 from tailrace_spark.merge.table_record import merge_definitions
 from tailrace_spark.source.kafka import PERMISSIVE, one_copy, one_copy_by_event_time, read_messages, with_head
 from tailrace_spark.streams.assign import COLUMNS, LATENESS_SECONDS, assigned, begin_task, generations_of_task
@@ -104,8 +103,7 @@ def _typed(frame: DataFrame, settings: Settings, entries: list[SchemaEntry]) -> 
     for column in (*definition.key, *definition.columns):
         require_leaves(column.type)
     reader = canonical_text(value_schema(definition, settings.topics.prefix))
-    as_json = json.dumps(table_to_json(definition))  # compiled classes cannot be pickled
-    convert = partial(_to_reader, settings.kafka.reveal(), settings.topics.prefix, reader, as_json)
+    convert = partial(_to_reader, settings.kafka.reveal(), settings.topics.prefix, reader, definition)
     uniform = frame.mapInArrow(convert, COLUMNS)
     change = uniform.withColumn("change", from_avro(F.expr(BODY_SQL), reader, PERMISSIVE))
     metadata = [name for name in uniform.columns if name != "value"]
@@ -113,7 +111,7 @@ def _typed(frame: DataFrame, settings: Settings, entries: list[SchemaEntry]) -> 
 
 
 def _to_reader(
-    config: Mapping[str, Scalar], prefix: str, reader: str, definition: str, batches: Iterator[pa.RecordBatch]
+    config: Mapping[str, Scalar], prefix: str, reader: str, definition: Table, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Messages of other writer schemas re-written to the reader's; those that cannot be become null."""
     begin_task()
@@ -174,9 +172,8 @@ def rewritten(message: bytes | None, entry: SchemaEntry | None, reader: str, unf
 
 
 @cache
-def unfit_columns(table: Table, definition: str) -> frozenset[str]:
-    """The columns of a writer's definition that have another type in the reader's, which is given as JSON."""
-    reader = table_from_json(json.loads(definition))
+def unfit_columns(table: Table, reader: Table) -> frozenset[str]:
+    """The columns of a writer's definition that have another type in the reader's."""
     types = {column.name: column.type for column in (*reader.key, *reader.columns)}
     columns = (*table.key, *table.columns)
     return frozenset(column.name for column in columns if not _fits(column.type, types.get(column.name, column.type)))

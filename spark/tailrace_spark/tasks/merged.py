@@ -19,7 +19,7 @@ from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.change import Deletion, Op
 from tailrace_schemas.errors import DecodeError, ServiceError
 from tailrace_schemas.table import Table
-from tailrace_schemas.table_json import table_from_json, table_to_json
+from tailrace_schemas.table_json import table_to_json
 from tailrace_spark.batch.delivery import DeadLetter, Delivered
 from tailrace_spark.merge.batch_changes import gather, truncate_batch
 from tailrace_spark.merge.erasure import erase_partitions
@@ -55,14 +55,14 @@ _GROUP: Final = "tailrace_group"
 
 @dataclass(frozen=True, slots=True)
 class GroupMerge:
-    """What all groups of a merge share; it can be pickled, as compiled classes cannot.
+    """What all groups of a merge share.
 
-    `definition` is JSON; `truncations` are encoded, and `ring_delay` is in seconds. `erased`: the write time up to
-    which they take what was stored before, in microseconds. `now` in seconds. `everything`: rows without changes are
-    merged too. `early`: changes that a crash may take back are taken.
+    `truncations` are encoded, and `ring_delay` is in seconds. `erased`: the write time up to which they take what was
+    stored before, in microseconds. `now` in seconds. `everything`: rows without changes are merged too. `early`:
+    changes that a crash may take back are taken.
     """
 
-    definition: str
+    table: Table
     schemas: Mapping[bytes, SchemaEntry]
     truncations: bytes
     ring_delay: float
@@ -70,10 +70,6 @@ class GroupMerge:
     now: int
     everything: bool
     early: bool = False
-
-    def table(self) -> Table:
-        """The definition."""
-        return table_from_json(json.loads(self.definition))
 
 
 def row_type(table: Table) -> Any:
@@ -92,13 +88,12 @@ def merge_group(work: GroupMerge, changes: Any, stored: Any) -> Any:
     `changes` are records as tailrace_spark.streams.assign has them, `stored` rows of STATE.
     """
     begin_task()
-    table = work.table()
-    renderer = _renderer(table)
+    renderer = _renderer(work.table)
     letters: list[DeadLetter] = []
     delivered: list[Delivered] = []
     for piece in pieces(changes.sort_by(BY_OFFSET), work.schemas, early=work.early):
         letters += piece.dead_letters
-        delivered += [change for change in piece.changes if _is_of(table, change)]
+        delivered += [change for change in piece.changes if _is_of(work.table, change)]
     delivered = list(truncate_batch(decode_truncations(work.truncations), delivered, work.ring_delay).left)
     partitions = stored_partitions(stored_rows(stored))
     try:
@@ -109,7 +104,7 @@ def merge_group(work: GroupMerge, changes: Any, stored: Any) -> Any:
     tokens = dict(zip(stored["key"].to_pylist(), stored["token"].to_pylist(), strict=True))
     tokens |= {row.change.key: row.change.token for row in delivered if row.change.key is not None}
     state = _state(stored, result, tokens)
-    return pa.concat_tables([_with_rows(state, renderer, work.now), _problems(letters, table)])
+    return pa.concat_tables([_with_rows(state, renderer, work.now), _problems(letters, work.table)])
 
 
 def _is_of(table: Table, delivered: Delivered) -> bool:
@@ -231,7 +226,7 @@ def merged(
     state = empty if stored is None else stored.where("key IS NOT NULL")
     all_rows = erased is not None or (former is not None and former.definition != entry.definition)
     work = GroupMerge(
-        entry.definition,
+        definition,
         schemas,
         encode_truncations(entry.truncations),
         ring_delay,

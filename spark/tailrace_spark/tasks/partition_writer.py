@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import groupby
 from operator import itemgetter
-from typing import Final, Literal, Protocol, Self
+from typing import Final, Protocol, Self
 from uuid import UUID
 
 import numpy as np
@@ -23,7 +22,6 @@ from tailrace_schemas.change import Change, Op
 from tailrace_schemas.errors import FencedError, ServiceError, SettingsError
 from tailrace_schemas.masks import Masks
 from tailrace_schemas.table import Table
-from tailrace_schemas.table_json import table_from_json, table_to_json
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Piece
 from tailrace_spark.batch.pieces import one_copy
@@ -57,75 +55,44 @@ RECORDS: Final = pa.schema(
 Run = tuple[KafkaPartition, pa.RecordBatch]
 
 
-@dataclass(frozen=True, slots=True)
-class _Published:
-    """A SchemaEntry, its table as JSON: compiled classes cannot be pickled."""
-
-    topic: str
-    table: str
-    table_id: UUID
-    avro: str
-    part: Literal["value", "key"]
-    announced: int
-
-
 @dataclass(frozen=True)
 class TaskSchemas(Mapping[bytes, SchemaEntry]):
-    """Every published schema by its id, as SchemaReader has them, complete at the time of the batch."""
+    """Every published schema by its id, as SchemaReader has them, complete at the time of the batch.
 
-    published: Mapping[bytes, _Published]
+    A process looks up few of thousands: each is unpickled when it is looked up first.
+    """
+
+    pickled: Mapping[bytes, bytes]
+    newest_ids: Mapping[UUID, bytes]
     _entries: dict[bytes, SchemaEntry] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def of(cls, entries: Mapping[bytes, SchemaEntry]) -> Self:
         """A copy of these."""
-        return cls(
-            {
-                schema_id: _Published(
-                    entry.topic,
-                    json.dumps(table_to_json(entry.table)),
-                    entry.table.id,
-                    entry.avro,
-                    entry.part,
-                    entry.announced,
-                )
-                for schema_id, entry in entries.items()
-            }
-        )
+        by_announcement = sorted(entries.items(), key=lambda item: item[1].announced)
+        newest_ids = {entry.table.id: schema_id for schema_id, entry in by_announcement if entry.part == "value"}
+        return cls({schema_id: pickle.dumps(entry) for schema_id, entry in entries.items()}, newest_ids)
 
     def __getitem__(self, schema_id: bytes) -> SchemaEntry:
         entry = self._entries.get(schema_id)
         if entry is None:
-            published = self.published[schema_id]
-            entry = self._entries[schema_id] = SchemaEntry(
-                schema_id=schema_id,
-                topic=published.topic,
-                table=table_from_json(json.loads(published.table)),
-                avro=published.avro,
-                part=published.part,
-                announced=published.announced,
-            )
+            pickled = self.pickled[schema_id]
+            entry = self._entries[schema_id] = pickle.loads(pickled)  # noqa: S301 - our driver's bytes, sent by Spark
         return entry
 
     def newest(self, table: Table) -> Table:
         """The newest definition of a table that has one here."""
-        return self[self._newest[table.id]].table
-
-    @cached_property
-    def _newest(self) -> Mapping[UUID, bytes]:
-        values = [(schema_id, schema) for schema_id, schema in self.published.items() if schema.part == "value"]
-        by_announcement = sorted(values, key=lambda value: value[1].announced)
-        return {schema.table_id: schema_id for schema_id, schema in by_announcement}
+        return self[self.newest_ids[table.id]].table
 
     def __iter__(self) -> Iterator[bytes]:
-        return iter(self.published)
+        return iter(self.pickled)
 
     def __len__(self) -> int:
-        return len(self.published)
+        return len(self.pickled)
 
-    def __reduce__(self) -> tuple[type[Self], tuple[Mapping[bytes, _Published]]]:
+    def __reduce__(self) -> tuple[type[Self], tuple[Mapping[bytes, bytes], Mapping[UUID, bytes]]]:
         """Without the entries."""
-        return type(self), (self.published,)
+        return type(self), (self.pickled, self.newest_ids)
 
 
 @dataclass(frozen=True, slots=True)

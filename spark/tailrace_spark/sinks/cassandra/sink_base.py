@@ -206,12 +206,12 @@ class CassandraWriter:
     """Writes a share.
 
     `refused`: why the cluster does not get what some definitions need, by `digest_of` these. `definitions`: what the
-    sink knows of each table, as JSON, with the offset in `.schemas` that it is of; compiled classes cannot be pickled.
+    sink knows of each table, with the offset in `.schemas` that it is of.
     """
 
     opener: Opener = field(repr=False)
     refused: Mapping[str, str]
-    definitions: Mapping[str, tuple[int, str]] = field(default_factory=dict, repr=False)
+    definitions: Mapping[str, tuple[int, Table]] = field(default_factory=dict, repr=False)
 
     def write(self, share: KafkaPartition, pieces: Iterable[Piece]) -> CommitMessage:
         """As DataWriter says; where it raises, some of the records may be written."""
@@ -336,7 +336,7 @@ class CassandraSink(ABC):
         del announced
         self._writers.of(table)
 
-    def _definitions(self) -> Mapping[str, tuple[int, str]]:
+    def _definitions(self) -> Mapping[str, tuple[int, Table]]:
         """What workers have to know of tables beside the definition of each change, as CassandraWriter has it."""
         return {}
 

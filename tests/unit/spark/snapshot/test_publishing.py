@@ -49,7 +49,7 @@ def test_a_range_that_cassandra_does_not_give_leaves_the_others_to_be_published(
 
     monkeypatch.setattr(PublishTask, "publisher", publisher)
     destination = Destination({}, "t", "t.shop.orders", 1, SchemaIds(b"", b""))
-    reading = TableReading(SnapshotSettings(table="shop.orders"), "{}", (5, 0), "dc1")
+    reading = TableReading(SnapshotSettings(table="shop.orders"), table({"id": "int"}), (5, 0), "dc1")
     task = PublishTask(reading, destination, "s1", 1)
     splits = [(index, Split(TokenRange(index, index + 1), ())) for index in range(4)]
     outcomes = list(task([splits]))  # type: ignore[arg-type]  # any iterator does

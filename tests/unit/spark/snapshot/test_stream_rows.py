@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -11,7 +9,6 @@ from hypothesis import strategies as st
 
 import tailrace_spark.snapshot.stream_rows
 from tailrace_schemas.errors import ServiceError
-from tailrace_schemas.table_json import table_to_json
 from tailrace_schemas.tokens import partition
 from tailrace_spark.snapshot.page_records import ROW_BITS
 from tailrace_spark.snapshot.reading import UnreadableError
@@ -40,9 +37,9 @@ def test_a_slot_that_cannot_be_read_says_why_and_whether_it_ever_will_be(
         raise error
 
     monkeypatch.setattr(tailrace_spark.snapshot.stream_rows, "range_reader", reader)
-    definition = json.dumps(table_to_json(table({"id": "int"}, name="orders", keyspace="shop")))
+    orders = table({"id": "int"}, name="orders", keyspace="shop")
     settings = SnapshotSettings(table="shop.orders", rows="changes")
-    reading = TableReading(settings, definition, (5, 0), "dc1")
+    reading = TableReading(settings, orders, (5, 0), "dc1")
     rounds = RoundReader(reading, ((), ()), RoundPosition("t", 0, None), ((0, 1),))
     batches = list(rounds.rows([pa.record_batch({"id": [0]})]))
     rows = [row for batch in batches for row in batch.select(["slot", "problem", "final"]).to_pylist()]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 from collections.abc import Mapping, Sequence
 from random import Random
@@ -13,7 +12,6 @@ import pytest
 
 from tailrace_schemas.avro import Encoder, SchemaEntry
 from tailrace_schemas.change import Change
-from tailrace_schemas.table_json import table_to_json
 from tailrace_spark.rowstate.codec import encode_truncations
 from tailrace_spark.rowstate.truncation import TruncationState
 from tailrace_spark.tasks.merged import GroupMerge, merge_group, result_schema
@@ -60,8 +58,7 @@ def schemas() -> Mapping[bytes, SchemaEntry]:
 
 
 def work(erased: int | None = None, *, everything: bool = False) -> GroupMerge:
-    definition, truncations = json.dumps(table_to_json(ORDERS)), encode_truncations(TruncationState())
-    return GroupMerge(definition, schemas(), truncations, 30.0, erased, NOW, everything)
+    return GroupMerge(ORDERS, schemas(), encode_truncations(TruncationState()), 30.0, erased, NOW, everything)
 
 
 def records(changes: Sequence[Change | bytes]) -> Any:

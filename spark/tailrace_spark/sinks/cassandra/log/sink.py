@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import struct
 import time
@@ -14,7 +13,6 @@ from tailrace_schemas.change import Change
 from tailrace_schemas.cql.types import quote_identifier
 from tailrace_schemas.errors import ServiceError, UnsupportedError
 from tailrace_schemas.table import Table
-from tailrace_schemas.table_json import table_from_json, table_to_json
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Summary
 from tailrace_spark.merge.table_record import merge_definitions
 from tailrace_spark.sinks.cassandra.cluster import Batch, RefusedError
@@ -170,7 +168,6 @@ class LogTablesSink(CassandraSink):
         self._noted: dict[int, tuple[Table, int]] = {}
         self._writers = TableWriters(self._prepare, clock)
         self._makes_tables = makes_tables
-        self._texts: dict[str, tuple[int, str]] = {}
 
     @property
     def capabilities(self) -> Capabilities:
@@ -179,12 +176,8 @@ class LogTablesSink(CassandraSink):
     def begin(self, plan: CassandraWriter) -> None:
         """In a worker process: what the plan of the next share says, of definitions too."""
         super().begin(plan)
-        if plan.definitions != self._texts:
-            self._texts = dict(plan.definitions)
-            self._known = {
-                name: (announced, table_from_json(json.loads(text)))
-                for name, (announced, text) in plan.definitions.items()
-            }
+        if plan.definitions != self._known:
+            self._known = dict(plan.definitions)
             self._noted.clear()
             self._writers.forget()
 
@@ -324,8 +317,8 @@ class LogTablesSink(CassandraSink):
         self._note(announced, table)
         self._writers.of(table)
 
-    def _definitions(self) -> Mapping[str, tuple[int, str]]:
-        return {name: (announced, json.dumps(table_to_json(table))) for name, (announced, table) in self._known.items()}
+    def _definitions(self) -> Mapping[str, tuple[int, Table]]:
+        return dict(self._known)
 
     def _target_name(self, table: Table) -> TargetName:
         return self._keyspace_of(table.keyspace), log_name(table.name)
