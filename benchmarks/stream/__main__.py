@@ -87,9 +87,10 @@ def _sinks(spark: SparkSession, bootstrap: str, prefix: str, given: argparse.Nam
     sinks: dict[str, Callable[[], Any]] = {"none": NoSink, "SQLite": lambda: SqlSink(f"sqlite:///{place}/sink.db")}
     if given.postgresql:
         sinks["PostgreSQL"] = lambda: SqlSink(given.postgresql)
+    most = min(50_000, given.records // 4)  # of several batches the first one is not measured
     found: dict[str, Cost] = {}
     for name, opened in sinks.items():
-        settings = settings_of(bootstrap, prefix, place / name, max_offsets_per_trigger=50_000)
+        settings = settings_of(bootstrap, prefix, place / name, max_offsets_per_trigger=most)
         found[name] = drained(spark, settings, opened())
     _show("the stream into", found)
     return {name: asdict(cost) for name, cost in found.items()}

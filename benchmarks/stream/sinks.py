@@ -80,6 +80,11 @@ class Timed(HereSink):
         """When each was committed, and written."""
         self.began = 0.0
 
+    @property
+    def latencies(self) -> list[float]:
+        """Those of the rows that were written since it began to count."""
+        return [committed - at for committed, at in self.rows if at > self.began]
+
     def take(self, pieces: Iterable[Piece]) -> Summary:
         """As the sink that it stands for."""
         written: list[int] = []
@@ -129,7 +134,9 @@ def late(
             time.sleep(0.5)
         sink.began, first = time.time(), len(batches)
         until = time.monotonic() + seconds
-        while time.monotonic() < until:
+        while time.monotonic() < until or not sink.latencies:  # on a busy machine a batch may take longer
+            if not running.is_alive() or time.monotonic() > until + _WARM_SECONDS:
+                raise RuntimeError(f"no row that was written was committed within {seconds + _WARM_SECONDS:g} s")
             time.sleep(1)
             for query in spark.streams.active:
                 durations.update({one["batchId"]: one["durationMs"] for one in query.recentProgress})
@@ -139,10 +146,9 @@ def late(
         stop.set()
         running.join()
         sink.close()
-    times = [committed - at for committed, at in sink.rows if at > sink.began]
-    parts = [percentile(times, part) for part in (0.5, 0.95, 0.99)]
+    parts = [percentile(sink.latencies, part) for part in (0.5, 0.95, 0.99)]
     measured = [steps for batch, steps in durations.items() if batch > warm]
-    return Latency(len(times), len(batches) - first, *parts), measured
+    return Latency(len(sink.latencies), len(batches) - first, *parts), measured
 
 
 def _write(bootstrap: str, prefix: str, rate: float, enough: Any) -> None:
