@@ -93,3 +93,11 @@ class Delivered:
         self.message = message
         self.images = images
         self.transaction = transaction
+
+    @property
+    def update(self) -> tuple[object, ...]:
+        """What names its table update, as one agent published it: equal for all changes of that."""
+        record_id, source = self.record_id, self.change.source
+        if source is None:
+            return record_id.key
+        return record_id.topic, record_id.partition, source.host, source.position, source.origin

@@ -152,22 +152,13 @@ def _whole(
             refused.append(letter)
             done.append(by_record[letter.record_id.key])
         for delivered in piece.changes:
-            name = _update_of(delivered)
-            update = open_updates.setdefault(name, _Update())
+            update = open_updates.setdefault(delivered.update, _Update())
             update.letters.append(by_record[delivered.record_id.key])
             update.parts.add(delivered)
             if update.parts.whole:
                 done += update.letters
-                changes += open_updates.pop(name).parts.in_order()
+                changes += open_updates.pop(delivered.update).parts.in_order()
     return done, Piece(tuple(changes), tuple(refused))
-
-
-def _update_of(delivered: Delivered) -> object:
-    """The identity of an update, as one agent published it: equal for all of its changes."""
-    record_id, source = delivered.record_id, delivered.change.source
-    if source is None:
-        return record_id.key
-    return record_id.topic, record_id.partition, source.host, source.position, source.origin
 
 
 def _with_bytes(letters: Sequence[DeadLetter], fetch: Fetch) -> list[DeadLetter]:

@@ -260,14 +260,7 @@ def _goes_on(last: Delivered, delivered: Delivered) -> bool:
     one_source, source = last.change.source, delivered.change.source
     if one_source is None or source is None or source.index <= one_source.index:
         return False
-    return _mutation(last) == _mutation(delivered)
-
-
-def _mutation(delivered: Delivered) -> tuple[object, ...]:
-    record_id, source = delivered.record_id, delivered.change.source
-    if source is None:
-        return record_id.key
-    return record_id.topic, record_id.partition, source.host, source.position, source.origin
+    return last.update == delivered.update
 
 
 def _marked(update: Sequence[Delivered]) -> Iterator[Delivered]:
