@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from tailrace_schemas.avro.names import avro_name
 from tailrace_schemas.change import Change, record_times
@@ -35,6 +35,10 @@ from tailrace_spark.sinks.changelog.routes import RouteError
 from tailrace_spark.sinks.protocol import BatchWrite, Capabilities, DataWriter, Needed, here, nothing_needed, summed
 from tailrace_spark.sinks.table_faults import is_of_table, reason_of
 from tailrace_spark.sinks.worker_cache import WorkerCache
+
+if TYPE_CHECKING:
+    from tailrace_spark.sinks.images.planning import ImagePlanner
+    from tailrace_spark.sinks.images.store import ImageStore
 
 log = logging.getLogger("tailrace_spark")
 
@@ -126,9 +130,14 @@ class OutgoingRecord:
         return text[:-1].encode() + b',"transaction":' + encoded(self.transaction.to_json()) + b"}"
 
 
-class Batch(Protocol):
+class Batch(ABC):
     """A share of a micro-batch on its way out, which an outlet's inherits from. Ended by `commit` or `abandon`."""
 
+    def __init__(self) -> None:
+        self.aside: list[DeadLetter] = []
+        """What is set aside, for the sink's dead letters."""
+
+    @abstractmethod
     def put(self, record: OutgoingRecord) -> None:
         """Take the next record; they come by topic, partition and offset. Raises ServiceError.
 
@@ -144,14 +153,16 @@ class Batch(Protocol):
 
     def set_aside(self, letter: DeadLetter) -> None:
         """Take a record that is not a change, or that cannot be written."""
+        self.aside.append(letter)
 
+    @abstractmethod
     def commit(self) -> Summary:
         """Have all of it out when this returns: records written as `rows`, set aside as `dead_letters`.
 
         Raises ServiceError; then it is abandoned, and delivered again.
         """
 
-    def abandon(self) -> None:
+    def abandon(self) -> None:  # noqa: B027 - some have nothing to drop
         """Drop what is not out yet; what is out may stay."""
 
 
@@ -167,38 +178,11 @@ class Outlet(Protocol):
     def close(self) -> None: ...
 
 
-class Imaging(Protocol):
-    """What gives changes their row images: `ImageStore`."""
-
-    def reach(self) -> None: ...
-
-    def try_out(self) -> str: ...
-
-    def imaged(self, pieces: Iterable[Piece]) -> Iterator[Piece]: ...
-
-    def filter_rows(self, filters: RowFilters) -> None: ...
-
-    def close(self) -> None: ...
-
-
 class ShareImaging(Protocol):
     """Gives the changes of a share their row images, on an executor: `images.planning.ShareImages`. It is pickled."""
 
     def imaged(self, share: KafkaPartition, pieces: Iterable[Piece]) -> Iterator[Piece]:
         """The pieces, which come by offset, with images. Raises HereOnlyError, FencedError, ServiceError."""
-
-
-class ImagingPlanner(Protocol):
-    """The driver's half of images that executors make: `images.planning.ImagePlanner`."""
-
-    def fence(self) -> None:
-        """As LogShares says."""
-
-    def plan(self, batch: MicroBatch, needed: Needed) -> ShareImaging:
-        """As LogShares says of writers."""
-
-    def commit(self) -> None:
-        """All shares of a batch are written."""
 
 
 class LogShares(ABC):
@@ -229,9 +213,9 @@ class ChangeLogSink:
     def __init__(
         self,
         outlet: Outlet,
-        imaging: Imaging | None = None,
+        imaging: ImageStore | None = None,
         shares: LogShares | None = None,
-        planner: ImagingPlanner | None = None,
+        planner: ImagePlanner | None = None,
         *,
         transactions: bool = False,
     ) -> None:

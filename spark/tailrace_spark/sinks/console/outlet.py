@@ -50,17 +50,17 @@ class _Lines(Batch):
     """A JSON object each: changes, and dead letters, which have a `reason`."""
 
     def __init__(self, out: TextIO, letters: Letters) -> None:
+        super().__init__()
         self._out = out
         self._letters = letters
         self._rows = 0
-        self._set_aside: list[DeadLetter] = []
 
     def put(self, record: OutgoingRecord) -> None:
         self._print(record.value)
         self._rows += 1
 
     def set_aside(self, letter: DeadLetter) -> None:
-        self._set_aside.append(letter)
+        super().set_aside(letter)
         self._print(letter.to_json())
 
     def _print(self, value: dict[str, object]) -> None:
@@ -68,20 +68,17 @@ class _Lines(Batch):
 
     def commit(self) -> Summary:
         _guarded(self._out, "")
-        self._letters.put(self._set_aside)
-        return Summary(rows=self._rows, dead_letters=len(self._set_aside))
-
-    def abandon(self) -> None:
-        """What was printed stays."""
+        self._letters.put(self.aside)
+        return Summary(rows=self._rows, dead_letters=len(self.aside))
 
 
 class _Tables(Batch):
     def __init__(self, out: TextIO, letters: Letters) -> None:
+        super().__init__()
         self._out = out
         self._letters = letters
         self._shown: list[tuple[Text, ...]] = []
         self._rows = 0
-        self._set_aside: list[DeadLetter] = []
 
     def put(self, record: OutgoingRecord) -> None:
         change, style = record.change, _STYLES.get(record.change.op.value, "red")
@@ -97,7 +94,7 @@ class _Tables(Batch):
         self._show(tuple(Text(_cut(cell), style=style) for cell in cells))
 
     def set_aside(self, letter: DeadLetter) -> None:
-        self._set_aside.append(letter)
+        super().set_aside(letter)
         cells = ("", "dead letter", "", "", json.dumps(letter.reason), _place(letter.record_id))
         self._show(tuple(Text(cell, style="bold red") for cell in cells))
 
@@ -121,8 +118,8 @@ class _Tables(Batch):
     def commit(self) -> Summary:
         if self._shown:
             self._print()
-        self._letters.put(self._set_aside)
-        return Summary(rows=self._rows, dead_letters=len(self._set_aside))
+        self._letters.put(self.aside)
+        return Summary(rows=self._rows, dead_letters=len(self.aside))
 
     def abandon(self) -> None:
         self._shown.clear()

@@ -52,13 +52,13 @@ class AgainBatch(Batch):
     """Changes of letters: each has a file of its own, of the same name however often it is tried."""
 
     def __init__(self, store: FileStore, settings: FilesSinkSettings, letters: Letters) -> None:
+        super().__init__()
         self._store = store
         self._settings = settings
         self._letters = letters
         self._name = f"replay-{uuid4().hex}"
         self._store.begin(self._name)
         self._staged: dict[str, str] = {}
-        self._set_aside: list[DeadLetter] = []
 
     def put(self, record: OutgoingRecord) -> None:
         record_id, table, settings = record.record_id, record.change.table, self._settings
@@ -71,19 +71,13 @@ class AgainBatch(Batch):
         name = FileName(source_of(record_id.key[:2]), record_id.offset, None).with_suffix(suffix_of(settings))
         self._staged[f"{directory_of(table, day_of(record.written))}/{name}"] = staged
 
-    def set_aside(self, letter: DeadLetter) -> None:
-        self._set_aside.append(letter)
-
     def commit(self) -> Summary:
-        self._letters.put(self._set_aside)
+        self._letters.put(self.aside)
         with _not_overtaken():
             for path, staged in sorted(self._staged.items()):
                 self._store.place(self._name, staged, path)
             self._store.take_away(self._name)
-        return Summary(rows=len(self._staged), dead_letters=len(self._set_aside))
-
-    def abandon(self) -> None:
-        """What is staged goes with the directory of the attempt."""
+        return Summary(rows=len(self._staged), dead_letters=len(self.aside))
 
 
 @contextmanager
@@ -150,8 +144,9 @@ class FilesOutlet(LogShares):
             return AgainBatch(self.store, self.settings, self.letters)
         return FilesBatch(self.store, self.settings, self.attempt(), self.letters, self._limits, self)
 
-    def claim(self) -> None:
-        """Keep others from writing below the root from now on, if that is not done."""
+    def claim(self, name: str) -> None:
+        """As ClaimedSink says: below a root one writes, whatever its name."""
+        del name
         if self._name is None:
             self.attempt()
             self._is_done = True  # nothing is written in it yet: the first batch goes on in it
@@ -257,6 +252,7 @@ class FilesBatch(Batch):
         driver: FilesOutlet | None = None,
     ) -> None:
         """`driver`: it hears of the reach, and of the end; None in tasks, whose driver knows both."""
+        super().__init__()
         self._limits = limits
         self._store = store
         self._settings = settings
@@ -267,7 +263,6 @@ class FilesBatch(Batch):
         self._again: dict[tuple[str, KafkaPartition], _Again] = {}
         self._staged: dict[str, str] = {}
         self._letters = letters
-        self._set_aside: list[DeadLetter] = []
         self._transaction: tuple[bytes, int, str] | None = None
         self._rows = 0
         self._buffered = 0
@@ -298,7 +293,7 @@ class FilesBatch(Batch):
 
     def set_aside(self, letter: DeadLetter) -> None:
         self._take(letter.first_id)
-        self._set_aside.append(letter)
+        super().set_aside(letter)
 
     def _take(self, first_id: RecordId) -> None:
         """The batch has it."""
@@ -401,7 +396,7 @@ class FilesBatch(Batch):
     def commit(self) -> Summary:
         for key in list(self._open):
             self._end(key)
-        self._letters.put(self._set_aside)
+        self._letters.put(self.aside)
         if self._driver is not None:
             self._driver.extend(self._attempt, {partition: span.last + 1 for partition, span in self._spans.items()})
         for path in sorted(set(self._left()) - self._staged.keys()):
@@ -410,7 +405,7 @@ class FilesBatch(Batch):
             self._store.place(self._attempt.name, self._staged[path], path)
         if self._driver is not None:
             self._driver.commit()
-        return Summary(rows=self._rows, dead_letters=len(self._set_aside))
+        return Summary(rows=self._rows, dead_letters=len(self.aside))
 
     def _left(self) -> Iterator[str]:
         """The files of earlier attempts, and of replays, whose changes this batch has."""

@@ -21,6 +21,7 @@ from tailrace_schemas.formats import require_format
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import by_partition, by_topic
 from tailrace_spark.sinks.files.settings import FilesSinkSettings
+from tailrace_spark.sinks.lake.staging import require_writable
 from tailrace_spark.sinks.table_faults import TableRefusedError, is_of_a_name
 
 _S3: Final = "s3://"
@@ -177,16 +178,14 @@ class FileStore:
 
     def reach(self) -> None:
         """See that the directory may be written, or the bucket is there. Raises ServiceError."""
-        root = PurePosixPath(self._root)
         if self.local:
-            nearest = next(directory for directory in (root, *root.parents) if os.path.exists(directory))
-            if not (os.path.isdir(nearest) and os.access(nearest, os.W_OK)):
-                raise ServiceError(f"{nearest} is no directory that this user may write")
+            require_writable(self._root)
             return
+        name = PurePosixPath(self._root).parts[0]
         with answering(self._root):
-            bucket = self._filesystem.get_file_info(root.parts[0])
+            bucket = self._filesystem.get_file_info(name)
         if bucket.type == fs.FileType.NotFound:
-            raise ServiceError(f"there is no bucket {root.parts[0]}, or these credentials may not see it")
+            raise ServiceError(f"there is no bucket {name}, or these credentials may not see it")
 
     def _sync_names(self, path: str) -> None:
         """See to it that the name of a local file outlives a crash of the machine."""

@@ -131,10 +131,10 @@ class _Requests(Batch):
     """One share. Where requests are cut follows from its records alone: they are the same when it comes again."""
 
     def __init__(self, outlet: HttpOutlet, *, all_of_batch: bool) -> None:
+        super().__init__()
         self._outlet = outlet
         self._all_of_batch = all_of_batch
         self._lanes: dict[tuple[str, int], _Lane] = {}
-        self._letters: list[DeadLetter] = []
         self._records = 0
         self._refused = 0
 
@@ -156,9 +156,6 @@ class _Requests(Batch):
         elif self._outlet.is_full(lane) and (record.transaction is None or record.transaction.ends):
             self._send(lane)
 
-    def set_aside(self, letter: DeadLetter) -> None:
-        self._letters.append(letter)
-
     def _send(self, lane: _Lane) -> None:
         self._await(lane)
         lane.sent = self._outlet.submit(lane.url, tuple(lane.records))
@@ -169,7 +166,7 @@ class _Requests(Batch):
         if lane.sent is not None:
             refused = lane.sent.result()
             self._refused += len(refused)
-            self._letters += refused
+            self.aside += refused
             lane.sent = None
 
     def _flush(self) -> None:
@@ -182,8 +179,8 @@ class _Requests(Batch):
 
     def commit(self) -> Summary:
         self._flush()
-        self._outlet.settle(self._letters, all_of_batch=self._all_of_batch)
-        return Summary(rows=self._records - self._refused, dead_letters=len(self._letters))
+        self._outlet.settle(self.aside, all_of_batch=self._all_of_batch)
+        return Summary(rows=self._records - self._refused, dead_letters=len(self.aside))
 
     def abandon(self) -> None:
         """Wait for the requests under way: none may arrive behind those of the next attempt."""

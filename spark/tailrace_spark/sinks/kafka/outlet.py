@@ -288,6 +288,7 @@ class KafkaBatch(Batch):
     """One transaction. What is before `after` went out in an earlier one."""
 
     def __init__(self, outlet: KafkaOutlet, producer: KafkaTransactions, target: KafkaTarget, after: Next) -> None:
+        super().__init__()
         self._outlet = outlet
         self._producer = producer
         self._target = target
@@ -296,7 +297,6 @@ class KafkaBatch(Batch):
         self._pending: list[KafkaRecord] = []
         self._pending_bytes = 0
         self._rows = 0
-        self._letters: list[DeadLetter] = []
 
     def put(self, record: OutgoingRecord) -> None:
         if self.is_out(record.first_id):
@@ -312,7 +312,7 @@ class KafkaBatch(Batch):
         except BaseException as error:
             if not is_of_table(error):
                 raise
-            self._letters.append(DeadLetter(record.record_id, reason_of(error), record.message))
+            self.aside.append(DeadLetter(record.record_id, reason_of(error), record.message))
         largest = 0
         for sent in records:
             size = sent.size
@@ -323,7 +323,7 @@ class KafkaBatch(Batch):
                 self._rows += 1
         if largest > limit:
             words = f"{largest} bytes as a record, more than the sink's largest_record, {limit}"
-            self._letters.append(DeadLetter(record.record_id, words, record.message))
+            self.aside.append(DeadLetter(record.record_id, words, record.message))
         if len(self._pending) >= _AT_ONCE or self._pending_bytes >= _BYTES_AT_ONCE:
             self._send()
 
@@ -354,7 +354,7 @@ class KafkaBatch(Batch):
 
     def set_aside(self, letter: DeadLetter) -> None:
         if not self.is_out(letter.first_id):
-            self._letters.append(letter)
+            super().set_aside(letter)
 
     def is_out(self, record_id: RecordId) -> bool:
         """Whether an earlier transaction had it; else this one will."""
@@ -366,7 +366,7 @@ class KafkaBatch(Batch):
 
     def commit(self) -> Summary:
         notes = [] if self._target.replays else list(self._notes())
-        self._outlet.letters.put(self._letters)  # the commit is what leaves them out from then on
+        self._outlet.letters.put(self.aside)  # the commit is what leaves them out from then on
         if notes or self._rows:
             self._send()
             with self._outlet.sending():
@@ -376,7 +376,7 @@ class KafkaBatch(Batch):
                 self._producer.send_all(notes)
                 self._producer.end()
             self._after.update(self._next)
-        return Summary(rows=self._rows, dead_letters=len(self._letters))
+        return Summary(rows=self._rows, dead_letters=len(self.aside))
 
     def _notes(self) -> Iterator[KafkaRecord]:
         """What the transaction says of itself: how far it moves each partition. Without any there is none."""
@@ -393,14 +393,10 @@ class KafkaBatch(Batch):
 class OwnBatch(KafkaBatch):
     """One transaction of a producer that ends with it: a Kafka partition's in a task, or that of dead letters."""
 
-    def __init__(self, outlet: KafkaOutlet, producer: KafkaTransactions, target: KafkaTarget, after: Next) -> None:
-        super().__init__(outlet, producer, target, after)
-        self._own = producer
-
     def commit(self) -> Summary:
         done = super().commit()
-        self._own.close()
+        self._producer.close()
         return done
 
     def abandon(self) -> None:
-        self._own.close()
+        self._producer.close()

@@ -232,12 +232,12 @@ class HistoryBatch(Batch):
     """One micro-batch, or a share of it, on its way into its tables."""
 
     def __init__(self, outlet: LakeHistory, tables: LakeStore) -> None:
+        super().__init__()
         self._outlet = outlet
         self._store = tables
         self._tables: dict[str, HistoryTable] = {}
         self._routed: dict[int, HistoryTable] = {}
         self._fillings: dict[int, _Filling] = {}
-        self._letters: list[DeadLetter] = []
         self._left_out = 0
         self.staged: list[Staged] = []
         """What is staged of each table, once it is committed."""
@@ -335,9 +335,6 @@ class HistoryBatch(Batch):
     def _takes(self, writing: HistoryTable, record_id: RecordId) -> bool:
         return writing.take(record_id)
 
-    def set_aside(self, letter: DeadLetter) -> None:
-        self._letters.append(letter)
-
     def _flush(self, writing: HistoryTable) -> None:
         if writing.waiting and writing.route is not None:
             waiting, writing.waiting = writing.waiting, []
@@ -351,7 +348,7 @@ class HistoryBatch(Batch):
             self._pour(filling)
         for writing in self._tables.values():
             self._flush(writing)
-        self._outlet.letters.put(self._letters)  # what a table has by its noted offsets is left out from then on
+        self._outlet.letters.put(self.aside)  # what a table has by its noted offsets is left out from then on
         self.staged += [
             self._staged(name, writing) for name, writing in self._tables.items() if writing.moved or writing.spool.rows
         ]
@@ -359,7 +356,7 @@ class HistoryBatch(Batch):
             self._outlet.put(self._store, self.staged)
         rows = sum(writing.spool.rows for writing in self._tables.values())
         self._close()
-        return Summary(rows=rows, dead_letters=len(self._letters))
+        return Summary(rows=rows, dead_letters=len(self.aside))
 
     def _staged(self, name: str, writing: HistoryTable) -> Staged:
         stored, moved = writing.stored, writing.moved

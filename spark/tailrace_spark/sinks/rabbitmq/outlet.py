@@ -49,13 +49,13 @@ class _Messages(Batch):
         self, client: RabbitmqClient, settings: RabbitmqSinkSettings, letters: Letters, *, all_of_batch: bool
     ) -> None:
         """`all_of_batch`: it is the whole batch, so that its messages are forgotten once they are confirmed."""
+        super().__init__()
         self._client = client
         self._settings = settings
         self._queues = settings.queue_names
         self._route = None if settings.routing_key is None else Route(settings.routing_key, word, longest=LONGEST_NAME)
         self._letters = letters
         self._all_of_batch = all_of_batch
-        self._set_aside: list[DeadLetter] = []
         self._rows = 0
 
     def put(self, record: OutgoingRecord) -> None:
@@ -65,7 +65,7 @@ class _Messages(Batch):
             return
         if size > settings.largest_message:
             words = f"{size} bytes as a message, more than the sink's largest_message, {settings.largest_message}"
-            self._set_aside.append(DeadLetter(record.record_id, words, record.message))
+            self.set_aside(DeadLetter(record.record_id, words, record.message))
             return
         messages = messages_of(record, settings.exchange, self._queues, self._route)
         self._rows += 1
@@ -76,15 +76,12 @@ class _Messages(Batch):
         if record.change.key is None:
             self._client.settle()
 
-    def set_aside(self, letter: DeadLetter) -> None:
-        self._set_aside.append(letter)
-
     def commit(self) -> Summary:
         self._client.settle()
-        self._letters.put(self._set_aside)
+        self._letters.put(self.aside)
         if self._all_of_batch:
             self._client.forget()
-        return Summary(rows=self._rows, dead_letters=len(self._set_aside))
+        return Summary(rows=self._rows, dead_letters=len(self.aside))
 
     def abandon(self) -> None:
         """Leave: of what is under way nothing may arrive behind the next attempt."""

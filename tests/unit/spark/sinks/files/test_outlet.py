@@ -262,9 +262,10 @@ def test_a_writer_that_was_stopped_before_its_first_batch_takes_nothing_from_its
     """Whose file begins where that batch does, and goes further."""
     stored, topic, log = local(tmp_path), Topic(), Log(PLAIN)
     first, second, third = (topic.piece(log.insert((3 * number,), (), number, v="a")) for number in range(3))
-    with closing(FilesSink(stored.outlet())) as stopped, closing(FilesSink(stored.outlet())) as heir:
-        for sink in (stopped, heir):
-            sink.claim("copy")
+    outlets = stored.outlet(), stored.outlet()
+    with closing(FilesSink(outlets[0])) as stopped, closing(FilesSink(outlets[1])) as heir:
+        for outlet in outlets:
+            outlet.claim("copy")
         write_here(heir, [first, second])
         with pytest.raises(TakenError):
             write_here(stopped, [first])
