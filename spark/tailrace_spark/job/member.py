@@ -44,7 +44,7 @@ def can_share(settings: Settings, sink: Sink) -> bool:
     Spans are sent for batches of a stream of its own.
     """
     stream, capabilities = settings.stream, sink.capabilities
-    alone = capabilities.whole_updates is not None or capabilities.announcements is not None
+    alone = capabilities.whole_updates is not None or capabilities.watermarks is not None
     alone = alone or settings.traces.endpoint is not None
     alone = alone or stream.snapshot == "only"
     return not alone and stream.one_copy_seconds is None and stream.execution != "executors"

@@ -146,9 +146,9 @@ class Stream:
             stops=stops, earlier=self._earlier.kept,
         )  # fmt: skip
         self._upkeep: Upkeep | None = None
-        if (announced := sink.capabilities.announcements) is not None:
+        if (watermarked := sink.capabilities.watermarks) is not None:
             schemas, hosts = SchemaReader(kafka, prefix, ordered=True), KafkaHosts(kafka, prefix)
-            self._upkeep = Upkeep(announced, schemas, hosts, reads_topic(self._spark, settings), self._sink_lock)
+            self._upkeep = Upkeep(watermarked, schemas, hosts, reads_topic(self._spark, settings), self._sink_lock)
         shape = self._shape
         runner = Runner(sink, lambda: stream_id(self._files), None if shape is None else shape.definition)
         self._snapshots = snapshot_run(

@@ -22,7 +22,7 @@ from tailrace_schemas.progress import Progress
 from tailrace_schemas.topics import Internal, internal_topic
 from tailrace_spark.job.metrics import StreamMetrics
 from tailrace_spark.job.offsets import Offsets
-from tailrace_spark.sinks.protocol import AnnouncedSink, Sink, Watermark, WatermarkedSink
+from tailrace_spark.sinks.protocol import Sink, Watermark, WatermarkedSink
 
 log = logging.getLogger("tailrace_spark")
 
@@ -65,7 +65,7 @@ class Upkeep(Closing):
 
     def __init__(
         self,
-        sink: AnnouncedSink,
+        sink: WatermarkedSink,
         schemas: Schemas,
         hosts: Hosts,
         reads: Callable[[str], bool],
@@ -90,8 +90,7 @@ class Upkeep(Closing):
             return
         try:
             self._announce()
-            if (marked := self._sink.capabilities.watermarks) is not None:
-                self._mark(marked, written)
+            self._mark(written)
         except Exception as error:  # the changes go on, whatever it is; what we do not know comes with its traceback
             if str(error) != self._problem:
                 trace = None if isinstance(error, TailraceError) else error
@@ -126,16 +125,16 @@ class Upkeep(Closing):
         }
         return dict(sorted(news.items(), key=lambda item: item[1].announced))
 
-    def _mark(self, sink: WatermarkedSink, written: Callable[[], Offsets | None]) -> None:
+    def _mark(self, written: Callable[[], Offsets | None]) -> None:
         """A change becomes visible before or with the progress that covers it: so progress is read before the ends."""
         known = sorted(self._announced.values(), key=lambda entry: entry.announced)
         tables = {entry.topic: entry.table for entry in known}
         if not tables or (reached := written()) is None:
             return
-        published = published_to(self._hosts.progress(), self._hosts.ring(), sink.lateness_ms)
+        published = published_to(self._hosts.progress(), self._hosts.ring(), self._sink.lateness_ms)
         complete = self._marks.step(published, self._hosts.ends(tables), reached, tables)
         with self._using:
-            sink.complete(
+            self._sink.complete(
                 Watermark(tables[topic], completeness.time, completeness.waits_for)
                 for topic, completeness in complete.items()
             )

@@ -56,7 +56,7 @@ class Sink(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What a sink can do besides writing: under each name the sink as one that can; None where it cannot.
+    """What a sink can do besides writing: under each name who can, mostly the sink; None where it cannot.
 
     `executors`: its writers can be brought to executors. `ordered`: it wants a micro-batch's changes by topic, then
     partition, then offset. So each key's changes come in their order, and a batch that comes again comes in the same
@@ -68,7 +68,6 @@ class Capabilities:
     claimed: ClaimedSink | None = None
     sweeping: SweepingSink | None = None
     progress: ProgressSink | None = None
-    announcements: AnnouncedSink | None = None
     watermarks: WatermarkedSink | None = None
     whole_updates: UpdateSink | None = None
     comparable: ComparableSink | None = None
@@ -87,7 +86,7 @@ class ReachableSink(Sink, Protocol):
         """Connect, and write nothing. Raises ServiceError where the store does not answer or refuses."""
 
 
-class TrialSink(Sink, Protocol):
+class TrialSink(Protocol):
     """A sink that can be asked whether it may do to its store all that a stream will ask of it."""
 
     def try_out(self) -> str:
@@ -97,7 +96,7 @@ class TrialSink(Sink, Protocol):
         """
 
 
-class ClaimedSink(Sink, Protocol):
+class ClaimedSink(Protocol):
     """A sink whose store refuses what a former owner of a name writes, of a batch that it began before too.
 
     Its writers write under that name too, whatever stream their batch is of.
@@ -120,7 +119,7 @@ class SweepingSink(Sink, Protocol):
     def sweep(self) -> int: ...
 
 
-class ProgressSink(Sink, Protocol):
+class ProgressSink(Protocol):
     """A sink that keeps, beside the rows, how far each stream is in it: a backup of its store has both.
 
     Neither is called while a batch is written; both raise ServiceError as writing does.
@@ -133,17 +132,6 @@ class ProgressSink(Sink, Protocol):
         """Keep it, in place of what was kept of this stream. Called once all of its last batch is written."""
 
 
-class AnnouncedSink(Sink, Protocol):
-    """A sink that makes ready what a table needs before its first change.
-
-    `announce` takes definitions with their offsets in `.schemas`, in that order. It is called at the stream's start
-    and when there are more, never while a batch is written. Raises ServiceError as writing does, with the others made
-    ready.
-    """
-
-    def announce(self, definitions: Iterable[tuple[int, Table]]) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Watermark:
     """Everything that was written into a table before `complete_until` (milliseconds since 1970) is in the sink; None
@@ -154,12 +142,16 @@ class Watermark:
     waits_for: str = ""
 
 
-class WatermarkedSink(AnnouncedSink, Protocol):
-    """A sink that tells its readers how far it is complete.
+class WatermarkedSink(Protocol):
+    """A sink that makes ready what a table needs before its first change, and tells its readers how far it is complete.
 
-    `lateness_ms` is how long after its write time a change may reach its replicas and still be covered. `complete` is
-    called behind the batches that it covers, never while a batch is written. Raises ServiceError as writing does.
+    `announce` takes definitions with their offsets in `.schemas`, in that order. It is called at the stream's start
+    and when there are more. It raises ServiceError as writing does, with the others made ready. `lateness_ms` is how
+    long after its write time a change may reach its replicas and still be covered. `complete` is called behind the
+    batches that it covers, and raises ServiceError as writing does. Neither is called while a batch is written.
     """
+
+    def announce(self, definitions: Iterable[tuple[int, Table]]) -> None: ...
 
     @property
     def lateness_ms(self) -> int: ...

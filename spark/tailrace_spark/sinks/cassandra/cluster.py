@@ -24,7 +24,7 @@ from cassandra.query import UNSET_VALUE, BatchStatement, BatchType, BoundStateme
 
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.cassandra_driver import driver, failed, said
-from tailrace_spark.sinks.cassandra.cql import ABSENT, Mutation, Part, Value, mutation_of
+from tailrace_spark.sinks.cassandra.cql import ABSENT, Mutation, Part, Value
 from tailrace_spark.sinks.cassandra.settings import CassandraTargetSettings
 
 # Such as a type that an older cluster does not know: vector<float, 3> is no syntax before 5.0.
@@ -40,18 +40,6 @@ MOST_BYTES: Final = 4 << 10
 
 class RefusedError(Exception):
     """The cluster refuses a statement as such: its values or names are at fault, and it would refuse it again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Rows of one partition, written by one statement: each row's values in Cassandra's bytes, None for none.
-
-    `token` is the partition's place on the ring.
-    """
-
-    statement: str
-    rows: tuple[tuple[bytes | None, ...], ...]
-    token: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +130,6 @@ class CassandraStore:
         with suppress(AlreadyExists):  # another stream was faster
             self._execute(statement)
 
-    def write(self, batches: Iterable[Batch]) -> None:
-        """Write batches in any order, small ones together; some of them may be written where it raises."""
-        self.apply(map(_mutation, batches))
-
     def apply(self, mutations: Iterable[Mutation]) -> None:
         """Write mutations in any order, small ones together; some of them may be written where it raises."""
         self.connect()
@@ -218,15 +202,6 @@ class CassandraStore:
 
     def _failed(self, error: Exception) -> ServiceError:
         return failed(self._settings, error)
-
-
-def _mutation(batch: Batch) -> Mutation:
-    cells = sum(len(row) - row.count(None) for row in batch.rows)
-    return mutation_of(tuple([(batch.statement, _row(row)) for row in batch.rows]), batch.token, cells)
-
-
-def _row(values: Iterable[bytes | None]) -> tuple[Value, ...]:
-    return tuple(ABSENT if value is None else value for value in values)
 
 
 def _driver(settings: CassandraTargetSettings, tls: Any) -> Cluster:

@@ -26,7 +26,8 @@ from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_to_json
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import CommitMessage, DeadLetter, Delivered, MicroBatch, Piece, Summary
-from tailrace_spark.sinks.cassandra.cluster import Batch, CassandraStore, RefusedError
+from tailrace_spark.sinks.cassandra.cluster import CassandraStore, RefusedError
+from tailrace_spark.sinks.cassandra.cql import Mutation
 from tailrace_spark.sinks.cassandra.settings import keyspace_name
 from tailrace_spark.sinks.letters import Letters
 from tailrace_spark.sinks.protocol import (
@@ -72,7 +73,7 @@ class Store(Protocol):
 
     def define(self, statement: str) -> None: ...
 
-    def write(self, batches: Iterable[Batch]) -> None: ...
+    def apply(self, mutations: Iterable[Mutation]) -> None: ...
 
     def select(self, statement: str, values: Sequence[str | int] = ()) -> Sequence[tuple[Any, ...]]: ...
 

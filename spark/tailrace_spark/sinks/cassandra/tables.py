@@ -39,8 +39,6 @@ class TableStore(Store, Protocol):
 
     def key(self, keyspace: str, table: str) -> Sequence[KeyColumn]: ...
 
-    def apply(self, mutations: Iterable[Mutation]) -> None: ...
-
 
 @dataclass(frozen=True, slots=True)
 class _Written:

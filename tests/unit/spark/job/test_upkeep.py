@@ -15,11 +15,9 @@ from tailrace_schemas.errors import ServiceError, UnsupportedError
 from tailrace_schemas.position import Position
 from tailrace_schemas.progress import Progress
 from tailrace_schemas.table import Table
-from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.job.offsets import Offsets
 from tailrace_spark.job.upkeep import Completeness, Upkeep, WatermarkTracker, published_to
-from tailrace_spark.sinks.protocol import Capabilities, Watermark
-from tests.support.here_sink import HereSink
+from tailrace_spark.sinks.protocol import Watermark
 from tests.unit.tables import table
 
 ORDERS = table({"id": "int"}, keyspace="shop", name="orders")
@@ -56,17 +54,16 @@ class Schemas(dict[bytes, SchemaEntry]):
         """Nothing is open."""
 
 
-class Sink(HereSink):
+class Sink:
     """Notes what it is given; `failure` is raised once."""
+
+    lateness_ms = 100
 
     def __init__(self, using: threading.Lock) -> None:
         self.announced: list[list[tuple[int, Table]]] = []
+        self.watermarks: list[Watermark] = []
         self.failure: Exception | None = None
         self._using = using
-
-    def take(self, pieces: Iterable[Piece]) -> Summary:
-        """Nothing comes."""
-        raise AssertionError(list(pieces))
 
     def announce(self, definitions: Iterable[tuple[int, Table]]) -> None:
         """Never while somebody else uses the sink."""
@@ -75,27 +72,6 @@ class Sink(HereSink):
         failure, self.failure = self.failure, None
         if failure is not None:
             raise failure
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return Capabilities(announcements=self)
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
-class MarkedSink(Sink):
-    """One that tells its readers how far it is complete."""
-
-    lateness_ms = 100
-
-    def __init__(self, using: threading.Lock) -> None:
-        super().__init__(using)
-        self.watermarks: list[Watermark] = []
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return Capabilities(announcements=self, watermarks=self)
 
     def complete(self, watermarks: Iterable[Watermark]) -> None:
         """Never while somebody else uses the sink."""
@@ -189,7 +165,7 @@ def test_what_fails_is_said_once_and_tried_again(
 def test_a_sink_is_told_what_is_complete_once_the_stream_has_written_it() -> None:
     """Progress is read before the ends: a change becomes visible before or with the progress that covers it."""
     schemas, using, clock, hosts = Schemas(), threading.Lock(), Clock(), Hosts()
-    sink = MarkedSink(using)
+    sink = Sink(using)
     schemas.announce(ORDERS)
     upkeep = Upkeep(sink, schemas, hosts, lambda _: True, using, clock)
     upkeep.run(lambda: None)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import groupby
+from operator import attrgetter
 from typing import Final
 
 from tailrace_schemas.change import Bound, Cell, Change, Deletion, Op, record_times
@@ -17,7 +18,7 @@ from tailrace_schemas.errors import UnsupportedError
 from tailrace_schemas.table import Column
 from tailrace_schemas.tokens import token
 from tailrace_spark.batch.delivery import Delivered
-from tailrace_spark.sinks.cassandra.cluster import Batch
+from tailrace_spark.sinks.cassandra.cql import ABSENT, Mutation, Part, Value, mutation_of
 from tailrace_spark.sinks.cassandra.log.layout import (
     BATCH_SEQ_NO,
     END_OF_BATCH,
@@ -332,7 +333,7 @@ class Update:
 
 
 def updates_of(changes: Iterable[Delivered]) -> Iterator[tuple[Delivered, ...]]:
-    for _, together in groupby(changes, _mutation):
+    for _, together in groupby(changes, attrgetter("update")):
         yield tuple(together)
 
 
@@ -341,35 +342,28 @@ def was_streamed(changes: tuple[Delivered, ...]) -> bool:
     return source is not None and source.streamed
 
 
-def _mutation(delivered: Delivered) -> tuple[object, ...]:
-    record_id, source = delivered.record_id, delivered.change.source
-    if source is None:
-        return record_id.topic, record_id.partition, record_id.offset
-    return record_id.topic, record_id.partition, source.host, source.position, source.origin
-
-
-def batches_of(updates: Iterable[Update], ttl_seconds: int) -> Iterator[Batch]:
-    """The rows by statement and stream, in batches that Cassandra takes as one mutation each."""
-    by_stream: dict[tuple[str, bytes], list[tuple[bytes | None, ...]]] = {}
+def mutations_of(updates: Iterable[Update], ttl_seconds: int) -> Iterator[Mutation]:
+    """The rows by statement and stream, as many together as Cassandra takes as one mutation."""
+    by_stream: dict[tuple[str, bytes], list[tuple[Value, ...]]] = {}
     for update in updates:
         if update.insert is not None:
             for row in update.rows:
                 bound = _bound(update.insert, row, ttl_seconds)
                 by_stream.setdefault((update.insert.statement, row.stream), []).append(bound)
     for (statement, stream), rows in by_stream.items():
-        stream_token = token(stream)
-        some: list[tuple[bytes | None, ...]] = []
-        size = 0
+        some: list[Part] = []
+        cells = size = 0
         for values in rows:
-            weight = sum(len(value) for value in values if value is not None)
-            if some and (len(some) >= _BATCH_ROWS or size + weight > _BATCH_BYTES):
-                yield Batch(statement, tuple(some), stream_token)
-                some, size = [], 0
-            some.append(values)
-            size += weight
-        yield Batch(statement, tuple(some), stream_token)
+            lengths = [len(value) for value in values if isinstance(value, bytes)]
+            if some and (len(some) >= _BATCH_ROWS or size + sum(lengths) > _BATCH_BYTES):
+                yield mutation_of(tuple(some), token(stream), cells)
+                some, cells, size = [], 0, 0
+            some.append((statement, values))
+            cells += len(lengths)
+            size += sum(lengths)
+        yield mutation_of(tuple(some), token(stream), cells)
 
 
-def _bound(insert: LogInsert, row: LogRow, ttl_seconds: int) -> tuple[bytes | None, ...]:
-    values = [row.values.get(name) for name in insert.columns.values()]
+def _bound(insert: LogInsert, row: LogRow, ttl_seconds: int) -> tuple[Value, ...]:
+    values = [row.values.get(name, ABSENT) for name in insert.columns.values()]
     return (*values, struct.pack(">q", row.written), struct.pack(">i", ttl_seconds))

@@ -15,7 +15,8 @@ from tailrace_schemas.errors import ServiceError, UnsupportedError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Summary
 from tailrace_spark.merge.table_record import merge_definitions
-from tailrace_spark.sinks.cassandra.cluster import Batch, RefusedError
+from tailrace_spark.sinks.cassandra.cluster import RefusedError
+from tailrace_spark.sinks.cassandra.cql import ABSENT, Value, mutation_of
 from tailrace_spark.sinks.cassandra.log.layout import (
     LogTable,
     add_statement,
@@ -31,8 +32,8 @@ from tailrace_spark.sinks.cassandra.log.layout import (
 from tailrace_spark.sinks.cassandra.log.rows import (
     LogInsert,
     Update,
-    batches_of,
     log_rows,
+    mutations_of,
     updates_of,
     was_streamed,
     write_times,
@@ -81,14 +82,14 @@ class Watermarks:
             former = self._former(log)
             newest = max((candidate for candidate in (reached, former[0]) if candidate is not None), default=None)
             if (newest, words) != former:
-                self._store.write([Batch(_insert(log[0]), (_row(log[1], newest, words),))])
+                self._store.apply([mutation_of(((_insert(log[0]), _row(log[1], newest, words)),), 0, 3)])
                 self._written[log] = newest, words
 
     def forget(self, log: Log) -> None:
         """Remove a log's row, before the log is made again."""
         self._written.pop(log, None)
         statement = f"DELETE FROM {_name(log[0])} WHERE table_name = ?"  # noqa: S608 - names are quoted
-        self._store.write([Batch(statement, ((log[1].encode(),),))])
+        self._store.apply([mutation_of(((statement, (log[1].encode(),)),), 0, 0)])
 
     def make(self, keyspace: str) -> None:
         """Make the table of a keyspace: before its first log, whose readers ask for it.
@@ -127,8 +128,8 @@ def _insert(keyspace: str) -> str:
     return f"INSERT INTO {_name(keyspace)} (table_name, complete_until, waits_for) VALUES (?, ?, ?)"  # noqa: S608
 
 
-def _row(table: str, time: int | None, words: str) -> tuple[bytes | None, ...]:
-    return table.encode(), None if time is None else struct.pack(">q", time), words.encode()
+def _row(table: str, time: int | None, words: str) -> tuple[Value, ...]:
+    return table.encode(), ABSENT if time is None else struct.pack(">q", time), words.encode()
 
 
 class LogTablesSink(CassandraSink):
@@ -171,7 +172,7 @@ class LogTablesSink(CassandraSink):
 
     @property
     def capabilities(self) -> Capabilities:
-        return replace(super().capabilities, announcements=self, watermarks=self, whole_updates=self)
+        return replace(super().capabilities, watermarks=self, whole_updates=self)
 
     def begin(self, plan: CassandraWriter) -> None:
         """In a worker process: what the plan of the next share says, of definitions too."""
@@ -272,7 +273,7 @@ class LogTablesSink(CassandraSink):
             return Update(None, [], changes)
 
     def _apply(self, updates: Iterable[Update]) -> None:
-        self._store.write(batches_of(updates, self._ttl))
+        self._store.apply(mutations_of(updates, self._ttl))
 
     def _prepare(self, table: Table) -> LogInsert:
         """What writes a definition's changes; its log table is made or altered first. Raises as `_made`."""

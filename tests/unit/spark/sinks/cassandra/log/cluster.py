@@ -15,7 +15,8 @@ from tailrace_schemas.position import Position
 from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import DroppedColumn
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId
-from tailrace_spark.sinks.cassandra.cluster import Batch, RefusedError
+from tailrace_spark.sinks.cassandra.cluster import RefusedError
+from tailrace_spark.sinks.cassandra.cql import ABSENT, Mutation
 from tailrace_spark.sinks.cassandra.log.rows import write_times
 from tests.unit.spark.cassandra import Log
 from tests.unit.tables import table
@@ -39,7 +40,7 @@ class Cluster:
     comments: dict[str, str] = field(default_factory=dict)
     rows: dict[str, dict[Row, dict[str, bytes]]] = field(default_factory=dict)
     statements: list[str] = field(default_factory=list)
-    batches: list[Batch] = field(default_factory=list)
+    mutations: list[Mutation] = field(default_factory=list)
     down: bool = False
     refuses: bytes | None = None
 
@@ -82,28 +83,30 @@ class Cluster:
         elif added := re.fullmatch(r"ALTER TYPE (\S+) ADD (\S+) (.*)", statement):
             self.types[added[1]][added[2]] = added[3]
 
-    def write(self, batches: Iterable[Batch]) -> None:
+    def apply(self, mutations: Iterable[Mutation]) -> None:
         self.connect()
-        for batch in batches:
-            if any(self.refuses is not None and self.refuses in row for row in batch.rows):
+        for mutation in mutations:
+            if any(self.refuses is not None and self.refuses in row for _, row in mutation.statements):
                 raise RefusedError("too large")
-            self.batches.append(batch)
-            if deleted := re.match(r"DELETE FROM (\S+)", batch.statement):
-                for row in batch.rows:
-                    self.rows.get(deleted[1].replace('"', ""), {}).pop(row, None)
-                continue
-            matched = re.match(r"INSERT INTO (\S+) \((.*?)\) VALUES", batch.statement)
-            assert matched is not None
-            there = self.tables.get(matched[1].replace('"', ""))
-            if there is None:
-                raise RefusedError("unconfigured table")
-            names = [name.strip('"') for name in matched[2].split(", ")]
-            for row in batch.rows:
-                values = {name: value for name, value in zip(names, row, strict=False) if value is not None}
-                if not set(names) <= there.keys():
-                    raise RefusedError("undefined column")
-                key = row[:1] if names[0] == "table_name" else row[:3]
-                self.rows.setdefault(matched[1].replace('"', ""), {})[key] = values
+            self.mutations.append(mutation)
+            for statement, row in mutation.statements:
+                self._run(statement, tuple(None if value is ABSENT else value for value in row))
+
+    def _run(self, statement: str, row: Row) -> None:
+        if deleted := re.match(r"DELETE FROM (\S+)", statement):
+            self.rows.get(deleted[1].replace('"', ""), {}).pop(row, None)
+            return
+        matched = re.match(r"INSERT INTO (\S+) \((.*?)\) VALUES", statement)
+        assert matched is not None
+        there = self.tables.get(matched[1].replace('"', ""))
+        if there is None:
+            raise RefusedError("unconfigured table")
+        names = [name.strip('"') for name in matched[2].split(", ")]
+        values = {name: value for name, value in zip(names, row, strict=False) if value is not None}
+        if not set(names) <= there.keys():
+            raise RefusedError("undefined column")
+        key = row[:1] if names[0] == "table_name" else row[:3]
+        self.rows.setdefault(matched[1].replace('"', ""), {})[key] = values
 
     def select(self, statement: str, values: Sequence[str | int] = ()) -> Sequence[tuple[Any, ...]]:
         """The question that is asked of watermarks, and the three of the letters' tables."""

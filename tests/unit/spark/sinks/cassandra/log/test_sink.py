@@ -11,7 +11,7 @@ import pytest
 from tailrace_schemas.change import STREAMED
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import DeadLetter, RecordId, Summary
-from tailrace_spark.sinks.cassandra.cluster import Batch
+from tailrace_spark.sinks.cassandra.cql import Mutation
 from tailrace_spark.sinks.cassandra.log.sink import LogTablesSink
 from tailrace_spark.sinks.cassandra.settings import keyspace_name
 from tailrace_spark.sinks.protocol import Watermark, write_here
@@ -152,9 +152,9 @@ def test_of_many_updates_the_refused_ones_are_found_by_halves() -> None:
     class Counting(Cluster):
         writes: int = 0
 
-        def write(self, batches: Iterable[Batch]) -> None:
+        def apply(self, mutations: Iterable[Mutation]) -> None:
             self.writes += 1
-            super().write(batches)
+            super().apply(mutations)
 
     cluster = Counting(refuses=b"refused")
     updates = [[LOG.insert((1,), (number,), number, v="refused" if number == 40 else "x")] for number in range(64)]
@@ -290,9 +290,9 @@ def test_readers_are_told_how_far_a_log_is_complete() -> None:
     for time, words in ((None, "host a"), (700, "host a"), (700, "the stream"), (600, "host b"), (900, "host a")):
         sink.complete([Watermark(ORDERS, time, words)])
     assert cluster.watermarks() == {"orders_scylla_cdc_log": (900, "host a")}
-    before = len(cluster.batches)
+    before = len(cluster.mutations)
     sink.complete([Watermark(ORDERS, 900, "host a")])
-    assert len(cluster.batches) == before, "nothing has changed"
+    assert len(cluster.mutations) == before, "nothing has changed"
     # Another run of the stream, which knows less at first: readers have gone on by what was said.
     LogTablesSink(cluster).complete([Watermark(ORDERS, None, "host a"), Watermark(ORDERS, 800, "host b")])
     assert cluster.watermarks() == {"orders_scylla_cdc_log": (900, "host b")}
@@ -324,11 +324,12 @@ def test_batches_are_of_one_stream_and_small() -> None:
     cluster = Cluster()
     many = [LOG.insert((1,), (number,), 5, v="x" * 3_000) for number in range(100)]
     write_here(LogTablesSink(cluster), [piece(many)])
-    batches = [batch for batch in cluster.batches if batch.statement.startswith("INSERT")]
-    assert sum(len(batch.rows) for batch in batches) == 100
-    assert max(len(batch.rows) for batch in batches) <= 32
-    assert all(sum(len(value or b"") for row in batch.rows for value in row) <= 65_536 for batch in batches)
-    assert all(len({row[0] for row in batch.rows}) == 1 for batch in batches)
-    assert {(row[-2], row[-1]) for batch in batches for row in batch.rows} == {
+    statements = [mutation.statements for mutation in cluster.mutations]
+    batches = [[row for _, row in parts] for parts in statements if parts[0][0].startswith("INSERT")]
+    assert sum(len(rows) for rows in batches) == 100
+    assert max(len(rows) for rows in batches) <= 32
+    assert all(mutation.size <= 65_536 for mutation in cluster.mutations)
+    assert all(len({row[0] for row in rows}) == 1 for rows in batches)
+    assert {(row[-2], row[-1]) for rows in batches for row in rows} == {
         ((5).to_bytes(8, "big"), (86_400).to_bytes(4, "big"))
     }

@@ -104,11 +104,11 @@ def test_a_task_makes_and_alters_no_log(cluster: Cluster) -> None:
     """Nor does it remove a watermark of a log that is missing."""
     sink = driver_of(cluster)
     for definition, rows in ((ORDERS, 1), (WIDER, 2)):
-        statements, written = list(cluster.statements), len(cluster.batches)
+        statements, written = list(cluster.statements), len(cluster.mutations)
         change = Log(definition).insert((1,), (rows,), rows, v="x")
         with pytest.raises(HereOnlyError):
             attempt(planned(sink), PARTITION, [piece([change])])
-        assert (cluster.statements, len(cluster.batches)) == (statements, written)
+        assert (cluster.statements, len(cluster.mutations)) == (statements, written)
         assert write_here(LogInTasks(sink), [piece([change])]) == Summary(1, 1)
         assert len(cluster.rows[ORDERS_LOG]) == rows
 
