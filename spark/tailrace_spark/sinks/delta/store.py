@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import (
     CommitFailedError,
@@ -287,7 +288,7 @@ class StoredTable:
         named = None if keys is None else pa.array(list(keys), pa.binary())
         tables, waiting, rows = list[Any](), list[Any](), 0
         with _answering(self.delta.table_uri):
-            for batch in self._opened().to_batches(columns=list(columns), filter=condition.arrow):
+            for batch in self._opened().to_batches(columns=list(columns), filter=pq.filters_to_expression(condition)):
                 waiting.append(pa.Table.from_batches([batch]).cast(read_schema))
                 rows += len(batch)
                 if rows >= _LOOKED_AT:

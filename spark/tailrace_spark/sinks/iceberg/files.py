@@ -39,24 +39,18 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.sinks.arrow.types import conform, grown
-from tailrace_spark.sinks.lake.store import Comparison, Condition, not_among, plain_type
+from tailrace_spark.sinks.lake.store import Condition, not_among, plain_type
 
-_COMPARE: Final[dict[str, Any]] = {"=": EqualTo, "<>": NotEqualTo, "<=": LessThanOrEqual, ">": GreaterThan}
+_COMPARE: Final[dict[str, Any]] = {
+    "=": EqualTo, "!=": NotEqualTo, "<=": LessThanOrEqual, ">": GreaterThan, "in": In,
+}  # fmt: skip
 _FIELD_ID: Final = b"PARQUET:field_id"
 
 
 def expression(condition: Condition) -> BooleanExpression:
     """A condition as pyiceberg has it."""
-    parts = [_expression(comparison) for comparison in condition.comparisons]
+    parts = [_COMPARE[operator](column, numbers) for column, operator, numbers in condition]
     return And(*parts) if len(parts) > 1 else parts[0]
-
-
-def _expression(comparison: Comparison) -> BooleanExpression:
-    if comparison.operator == "in":
-        # Its constructor gives another expression where the numbers are one or none, which mypy does not see.
-        return In(comparison.column, comparison.numbers)  # type: ignore[call-arg, arg-type]
-    comparing: BooleanExpression = _COMPARE[comparison.operator](comparison.column, comparison.numbers[0])
-    return comparing
 
 
 def plain_schema(metadata: TableMetadata) -> Any:

@@ -16,6 +16,7 @@ from weakref import finalize
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pydantic import SecretStr
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
@@ -46,7 +47,7 @@ from tailrace_spark.sinks.iceberg.files import (
 )
 from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
 from tailrace_spark.sinks.lake.staging import require_files, require_writable
-from tailrace_spark.sinks.lake.store import Condition, Number, require_readable, with_format
+from tailrace_spark.sinks.lake.store import Condition, require_readable, with_format
 from tailrace_spark.sinks.table_faults import TableRefusedError, is_of_a_name
 
 CATALOG: Final = "tailrace"
@@ -297,7 +298,7 @@ class IcebergStore:
     def _replacing(self, table: IcebergTable, rows: Any, named_by: Sequence[str]) -> tuple[Any, list[DataFile]]:
         """What `stage_merge` writes, a pyarrow Table, and the files in whose place it does."""
         named = rows.select(list(named_by)).combine_chunks()
-        touched = Number(named_by[0]).among(sorted(set(named[named_by[0]].to_pylist())))
+        touched = [(named_by[0], "in", sorted(set(named[named_by[0]].to_pylist())))]
         added = rows.filter(pc.invert(rows[_GONE])).drop_columns([_GONE])
         parts, removed = [conform_table(added, table.schema)], list[DataFile]()
         for task in table.iceberg.scan(row_filter=expression(touched)).plan_files() if len(rows) else ():
@@ -425,12 +426,12 @@ class IcebergTable:
 
     def read(self, columns: Sequence[str], condition: Condition, keys: Collection[bytes] | None = None) -> Any:
         """A pyarrow Table of these columns of some rows: see LakeTable."""
-        needed = list(dict.fromkeys([*columns, *(comparison.column for comparison in condition.comparisons)]))
+        needed = list(dict.fromkeys([*columns, *(column for column, _, _ in condition)]))
         named = None if keys is None else pa.array(list(keys), pa.binary())
         parts = list[Any]()
         with self._catalog.answering(self.uri):
             for file in self.iceberg.scan(row_filter=expression(condition)).plan_files():
-                rows = read_rows(self.iceberg, [file], needed).filter(condition.arrow)
+                rows = read_rows(self.iceberg, [file], needed).filter(pq.filters_to_expression(condition))
                 parts.append(rows if named is None else rows.filter(pc.is_in(rows[columns[0]], named)))
             return pa.concat_tables([read_rows(self.iceberg, [], needed), *parts]).select(list(columns))
 

@@ -44,7 +44,7 @@ from tailrace_spark.sinks.lake.state import (
     state_rows,
     stored_partitions,
 )
-from tailrace_spark.sinks.lake.store import LakeStore, LakeTable, Number
+from tailrace_spark.sinks.lake.store import LakeStore, LakeTable
 from tailrace_spark.sinks.lake.visible_rows import BUCKET, LakeRowRenderer, VisibleChanges, rows_of, visible_changes
 from tailrace_spark.sinks.table_faults import shown_in_sink
 
@@ -277,7 +277,7 @@ class CurrentTable:
         visible = self._opened(self.name)
         rows = rows_of(renderer, self.state.partitions(keys, self.entry.buckets), now)
         buckets = sorted({bucket_of(key, self.entry.buckets) for key in keys})
-        existing = visible.read([KEY, CLUSTERING], Number(BUCKET).among(buckets), keys)
+        existing = visible.read([KEY, CLUSTERING], [(BUCKET, "in", buckets)], keys)
         hidden = set(zip(existing[KEY].to_pylist(), existing[CLUSTERING].to_pylist(), strict=True)) - rows.keys()
         changes = VisibleChanges([renderer.arrow(list(rows.values()))], hidden, new=False)
         marked = marked_rows(renderer, changes, self.entry.buckets)

@@ -14,10 +14,10 @@ from tailrace_schemas.change import record_times
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import RecordId, RecordKey
 from tailrace_spark.sinks.arrow.change_columns import Ends
-from tailrace_spark.sinks.arrow.types import conform, relabelled_batch, sayable, within
+from tailrace_spark.sinks.arrow.types import conform, nearest, relabelled_batch, sayable, within
 from tailrace_spark.sinks.changelog.routes import day_of
 from tailrace_spark.sinks.changelog.sink import OutgoingRecord, stream_value
-from tailrace_spark.sinks.lake.store import LakeTable, Number
+from tailrace_spark.sinks.lake.store import LakeTable
 
 IN_MEMORY: Final = 64 << 20
 """Bytes, of one table."""
@@ -119,7 +119,7 @@ class HistoryTable:
 
     def places(self, offsets: Sequence[int]) -> set[RecordKey]:
         """The places of the rows that are there at these offsets."""
-        rows = self.stored.read(_PLACE, Number("offset").among(offsets))
+        rows = self.stored.read(_PLACE, [("offset", "in", list(offsets))])
         return set(zip(*(rows[name].to_pylist() for name in _PLACE), strict=True))
 
     def _end(self, topic: str, partition: int) -> int:
@@ -132,7 +132,7 @@ def rows_of(route: Route, records: Sequence[OutgoingRecord]) -> Any:
     days = pa.array([date.fromisoformat(day_of(record_times(record.change)[0])) for record in records], pa.date32())
     batch = _arrow(rows, route.numbers)
     if not all(map(sayable, batch.columns)):
-        batch = _arrow([within(route.table, row) for row in rows], route.numbers)
+        batch = _arrow([within(route.table, row, nearest) for row in rows], route.numbers)
     batch = relabelled_batch(batch, route.labels)
     batch = conform(batch, pa.schema([route.schema.field(name) for name in route.numbers.names]))
     return pa.RecordBatch.from_arrays([*batch.columns, days], schema=route.schema)

@@ -24,7 +24,7 @@ from tailrace_spark.merge.stored_row import ROW, EncodedState, HeadRow, RowKey, 
 from tailrace_spark.merge.table_record import TableRecord, decode_record, encode_record
 from tailrace_spark.sinks.lake.fast_rows import FastRows, StoredRows, bucket_of, cut
 from tailrace_spark.sinks.lake.names import Names
-from tailrace_spark.sinks.lake.store import Condition, LakeTable, Number
+from tailrace_spark.sinks.lake.store import Condition, LakeTable
 
 Purgeable = tuple[RowKey, int, EncodedState, Sequence[bytes | None] | None]
 """(its key, its `deletes_from`, what is stored, its clustering columns as they were written)."""
@@ -39,7 +39,7 @@ SCHEMA: Final = pa.schema(
 WITH_GONE: Final = SCHEMA.append(pa.field("gone", pa.bool_()))
 _NEEDED: Final = ("key", "clustering", "state", "generation", "stream_id", "next_expiry", "written_as")
 _WHOLE_TABLE: Final = -1
-_IN_TABLE: Final = Number("bucket").differs(_WHOLE_TABLE)
+_IN_TABLE: Final = ("bucket", "!=", _WHOLE_TABLE)
 _DEFINITION: Final = b"definition"
 WORTH_A_PART: Final = 4_000
 """Keys: to read fewer at a time takes as long."""
@@ -70,7 +70,7 @@ class StateTable:
 
     def entry(self) -> TableEntry | None:
         """What is known of the whole table; None: nothing yet."""
-        rows = {row["clustering"]: row for row in self._rows(Number("bucket").equals(_WHOLE_TABLE))}
+        rows = {row["clustering"]: row for row in self._rows([("bucket", "=", _WHOLE_TABLE)])}
         if _DEFINITION not in rows:
             return None
         row = rows[_DEFINITION]
@@ -89,7 +89,7 @@ class StateTable:
         """All rows of these partitions, which are of these buckets: a pyarrow Table for `stored_rows`; None: none."""
         if self.stored is None or not keys:
             return None
-        return self.stored.read(_NEEDED, Number("bucket").among(sorted(within)), keys)
+        return self.stored.read(_NEEDED, [("bucket", "in", sorted(within))], keys)
 
     def partitions(self, keys: Collection[bytes], buckets: int) -> dict[bytes, StoredPartition]:
         """These partitions; those of which nothing is known are left out."""
@@ -97,22 +97,22 @@ class StateTable:
 
     def bucket(self, number: int) -> dict[bytes, StoredPartition]:
         """All partitions of a bucket."""
-        table = None if self.stored is None else self.stored.read(_NEEDED, Number("bucket").equals(number))
+        table = None if self.stored is None else self.stored.read(_NEEDED, [("bucket", "=", number)])
         return stored_partitions(stored_rows(table))
 
     def due(self, now: int) -> set[bytes]:
         """The keys of partitions in which something reads otherwise by `now`, in seconds."""
-        return self._keys(Number("next_expiry").at_most(now) & _IN_TABLE)
+        return self._keys([("next_expiry", "<=", now), _IN_TABLE])
 
     def since(self, batch: int) -> set[bytes]:
         """The keys of partitions that a later batch than this one wrote."""
-        return self._keys(Number("batch").above(batch) & _IN_TABLE)
+        return self._keys([("batch", ">", batch), _IN_TABLE])
 
     def purgeable(self, until: int, limit: int) -> list[Purgeable]:
         """States in which something deletes that was written and came by `until`, in seconds, the oldest first."""
         if self.stored is None:
             return []
-        condition = Number("deletes_from").at_most(until) & _IN_TABLE
+        condition = [("deletes_from", "<=", until), _IN_TABLE]
         rows = (
             self.stored.read([*_NEEDED, "deletes_from"], condition).sort_by("deletes_from").slice(0, limit).to_pylist()
         )
@@ -128,7 +128,7 @@ class StateTable:
 
     def all_keys(self) -> set[bytes]:
         """The keys of all partitions."""
-        return self._keys(_IN_TABLE)
+        return self._keys([_IN_TABLE])
 
     def _keys(self, condition: Condition) -> set[bytes]:
         if self.stored is None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import reduce
-from operator import and_, eq, gt, le, ne
-from typing import Any, Final, Literal, Protocol
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,62 +16,14 @@ FORMAT: Final = 1
 _FORMAT: Final = "tailrace/format"
 """The application id under which a table notes its format when it is made."""
 
-_COMPARE: Final = {"=": eq, "<>": ne, "<=": le, ">": gt}
 _ROW: Final = "__row"
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """A column of whole numbers, compared with numbers: several for `in` alone."""
+Condition = Sequence[tuple[str, str, int | list[int]]]
+"""Columns of whole numbers with an operator and a number, in the form of pyarrow's filters: all of them hold.
 
-    column: str
-    operator: Literal["=", "<>", "<=", ">", "in"]
-    numbers: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """A condition on columns of whole numbers: all comparisons hold."""
-
-    comparisons: tuple[Comparison, ...]
-
-    def __and__(self, other: Condition) -> Condition:
-        return Condition((*self.comparisons, *other.comparisons))
-
-    @property
-    def arrow(self) -> Any:
-        """The condition as a pyarrow Expression."""
-        return reduce(and_, map(_arrow, self.comparisons))
-
-
-@dataclass(frozen=True, slots=True)
-class Number:
-    """A column of whole numbers, by its name, to make conditions of."""
-
-    name: str
-
-    def equals(self, number: int) -> Condition:
-        """Those rows that have this number."""
-        return self._condition("=", number)
-
-    def differs(self, number: int) -> Condition:
-        """Those rows that have another one."""
-        return self._condition("<>", number)
-
-    def at_most(self, number: int) -> Condition:
-        """Those rows whose number is this one or less."""
-        return self._condition("<=", number)
-
-    def above(self, number: int) -> Condition:
-        """Those rows whose number is more than this one."""
-        return self._condition(">", number)
-
-    def among(self, numbers: Iterable[int]) -> Condition:
-        """Those rows that have one of these numbers."""
-        return self._condition("in", *numbers)
-
-    def _condition(self, operator: Literal["=", "<>", "<=", ">", "in"], *numbers: int) -> Condition:
-        return Condition((Comparison(self.name, operator, numbers),))
+The operators are =, !=, <=, > and, with a list, in.
+"""
 
 
 class LakeTable(Protocol):
@@ -177,13 +126,6 @@ def with_format(versions: Mapping[str, int]) -> Mapping[str, int]:
 def require_readable(uri: str, table: LakeTable) -> None:
     """Raises SettingsError for a table of another version; `uri` is for people."""
     require_format(uri, table.version_of(_FORMAT), FORMAT)
-
-
-def _arrow(comparison: Comparison) -> Any:
-    column, numbers = pc.field(comparison.column), comparison.numbers
-    if comparison.operator == "in":
-        return column.isin(list(numbers))
-    return _COMPARE[comparison.operator](column, numbers[0])
 
 
 def plain_type(of: Any) -> Any:
