@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -24,10 +24,12 @@ FIRST_MOMENT, LAST_MOMENT = FIRST_DAY * 86_400_000, (LAST_DAY + 1) * 86_400_000 
 _Raw = dict[tuple[str, bytes | None, str], dict[str, Any]]
 DAY: Final = "day"
 """What a history is partitioned by: the day (UTC) of the write time."""
+Near = Callable[[CqlType, Any], Any]
+"""What stands for a value of a type that readers cannot have, as `nearest` gives it; others are as they are."""
 
 
-def within(table: Table, record: Mapping[str, Any]) -> dict[str, Any]:
-    """A record (docs/contracts.md 3) whose timestamps and dates are those that Delta tables can have, or the nearest.
+def within(table: Table, record: Mapping[str, Any], near: Near) -> dict[str, Any]:
+    """A record (docs/contracts.md 3) whose timestamps and dates are those that readers can have, or what is `near`.
 
     Of a value with one beyond them, `raw` has the bytes, as of others that the record cannot say; what `raw` has
     already stays.
@@ -35,31 +37,33 @@ def within(table: Table, record: Mapping[str, Any]) -> dict[str, Any]:
     raw: _Raw = {(item["column"], item["path"], item["where"]): item for item in record.get("raw") or ()}
     changed = dict(record)
     if record["key"] is not None:
-        changed["key"] = _named(table.key, record["key"], raw, "key")
+        changed["key"] = _named(table.key, record["key"], raw, "key", near)
     ends = record.get("range")
     if ends is not None:
-        changed["range"] = {bound: _named(table.clustering, ends[bound], raw, bound) for bound in ("start", "end")}
+        changed["range"] = {
+            bound: _named(table.clustering, ends[bound], raw, bound, near) for bound in ("start", "end")
+        }
     columns = {avro_name(column.name): column for column in table.columns}
     changed["columns"] = {
-        name: _edit(columns[name], value, raw)
+        name: _edit(columns[name], value, raw, near)
         if columns[name].type.multicell
-        else _value(columns[name], columns[name].type, None, value, raw, "value")
+        else _value(columns[name], columns[name].type, None, value, raw, "value", near)
         for name, value in record["columns"].items()
     }
     changed["raw"] = list(raw.values()) or None
     return changed
 
 
-def _named(columns: Sequence[Column], values: Mapping[str, Any], raw: _Raw, where: str) -> dict[str, Any]:
+def _named(columns: Sequence[Column], values: Mapping[str, Any], raw: _Raw, where: str, near: Near) -> dict[str, Any]:
     named = dict(values)
     for column in columns:
         name = avro_name(column.name) if where == "key" else bound_name(column.name)
         if named.get(name) is not None:
-            named[name] = _value(column, column.type, None, named[name], raw, where)
+            named[name] = _value(column, column.type, None, named[name], raw, where, near)
     return named
 
 
-def _edit(column: Column, edit: Mapping[str, Any] | None, raw: _Raw) -> dict[str, Any] | None:
+def _edit(column: Column, edit: Mapping[str, Any] | None, raw: _Raw, near: Near) -> dict[str, Any] | None:
     if edit is None:
         return None
     args = column.type.args
@@ -68,31 +72,31 @@ def _edit(column: Column, edit: Mapping[str, Any] | None, raw: _Raw) -> dict[str
         for index, (name, of) in enumerate(zip(column.type.fields, args, strict=True)):
             field = avro_name(name)
             if fields.get(field) is not None:
-                fields[field] = _value(column, of, index.to_bytes(2, "big"), fields[field], raw, "value")
+                fields[field] = _value(column, of, index.to_bytes(2, "big"), fields[field], raw, "value", near)
         return {**edit, "set": fields}
     return {
         **edit,
-        "set": [_element(column, item, raw) for item in edit["set"]],
-        "removed": [_element(column, item, raw) for item in edit["removed"]],
+        "set": [_element(column, item, raw, near) for item in edit["set"]],
+        "removed": [_element(column, item, raw, near) for item in edit["removed"]],
     }
 
 
-def _element(column: Column, item: Mapping[str, Any], raw: _Raw) -> dict[str, Any]:
+def _element(column: Column, item: Mapping[str, Any], raw: _Raw, near: Near) -> dict[str, Any]:
     """An element, which its path names: a key is there for people."""
     element = dict(item)
     if "key" in element:
-        element["key"] = nearest(column.type.args[0], element["key"])
+        element["key"] = near(column.type.args[0], element["key"])
     if "value" in element:
-        element["value"] = _value(column, column.type.args[-1], element["path"], element["value"], raw, "value")
+        element["value"] = _value(column, column.type.args[-1], element["path"], element["value"], raw, "value", near)
     return element
 
 
-def _value(column: Column, of: CqlType, path: bytes | None, value: Any, raw: _Raw, where: str) -> Any:
-    near = nearest(of, value)
-    if near != value:
+def _value(column: Column, of: CqlType, path: bytes | None, value: Any, raw: _Raw, where: str, near: Near) -> Any:
+    near_value = near(of, value)
+    if near_value is not value and near_value != value:
         raw_value = {"column": column.name, "path": path, "where": where, "bytes": to_bytes(of, value)}
         raw.setdefault((column.name, path, where), raw_value)
-        return near
+        return near_value
     return value
 
 

@@ -19,8 +19,9 @@ from tailrace_schemas.avro.schema import KeyChoice, canonical_text, key_schema, 
 from tailrace_schemas.errors import SchemaRefusedError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import RecordId
+from tailrace_spark.sinks.arrow.types import within
 from tailrace_spark.sinks.changelog.sink import OutgoingRecord
-from tailrace_spark.sinks.kafka.avro_range import Calendar
+from tailrace_spark.sinks.kafka.avro_range import is_dated, within_years
 from tailrace_spark.sinks.kafka.avro_splice import Splice
 from tailrace_spark.sinks.kafka.debezium import Write
 
@@ -121,7 +122,7 @@ class AvroChanges:
         if topic_writer.splice.knows(record.message, record.change):
             body = topic_writer.splice.key(record.message)
             return None if body is None else topic_writer.key_head + body
-        key = topic_writer.calendar.within(record.record)["key"]
+        key = topic_writer.within(record.record)["key"]
         return None if key is None else topic_writer.key(key)
 
     def value(self, topic: str, record: OutgoingRecord) -> bytes:
@@ -131,7 +132,7 @@ class AvroChanges:
             return topic_writer.value_head + topic_writer.splice.value(
                 record.message, record.record_id, record.assignment
             )
-        return topic_writer.value({**topic_writer.calendar.within(record.record), **_place(record)})
+        return topic_writer.value({**topic_writer.within(record.record), **_place(record)})
 
     def _topic_writer(self, topic: str, table: Table) -> _TopicWriter:
         topic_writer = self._topic_writers.get((id(table), topic))
@@ -147,12 +148,16 @@ class _TopicWriter:
 
     def __init__(self, writers: AvroWriters, topic: str, table: Table, prefix: str, key: KeyChoice) -> None:
         self.table = table
-        self.calendar = Calendar(table)
+        self._dated = any(is_dated(column.type) for column in (*table.key, *table.columns))
         self.splice = Splice(table, prefix, key)
         value_type, key_type = change_schema(table, prefix), key_schema(table, prefix, key, outward=True)
         self.value_head, self.key_head = writers.head(topic, "value", value_type), writers.head(topic, "key", key_type)
         self.value = writer(self.value_head, value_type)
         self.key = writer(self.key_head, key_type)
+
+    def within(self, record: dict[str, object]) -> Mapping[str, Any]:
+        """The record, in which timestamps and dates that readers cannot take are null, their bytes in `raw`."""
+        return within(self.table, record, within_years) if self._dated else record
 
 
 def change_schema(table: Table, prefix: str) -> _Schema:
