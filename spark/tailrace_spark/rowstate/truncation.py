@@ -12,6 +12,7 @@ from typing import Final
 from uuid import UUID
 
 from tailrace_schemas.change import TRUNCATED_LATE, Change, Deletion, Op, Origin, Source
+from tailrace_schemas.pickling import pickled_by_fields
 from tailrace_schemas.position import Position
 
 EVERYTHING: Final = Deletion(2**63 - 1, 2**31 - 1)
@@ -92,6 +93,9 @@ class TruncationState:
             if truncation.host == host:
                 return truncation
         return None
+
+
+pickled_by_fields(HostTruncation, TruncationState)
 
 
 def absorb(

@@ -6,7 +6,7 @@ import io
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, partial, reduce
 from typing import Any, Final
 
@@ -73,33 +73,42 @@ def changes(
     if one_copy_seconds is not None and one_copy_watermark is not None:
         raise SettingsError("one_copy_seconds and one_copy_watermark exclude each other: Spark has one watermark")
     kafka, prefix = settings.kafka.reveal(), settings.topics.prefix
-    topics, entries = (None, []) if table is None else _entries(settings, table)
-    heads = with_head(read_messages(spark, settings, topics, options))
+    entries = None if table is None else value_schemas(settings, table)
+    names = None if entries is None else sorted({entry.topic for entry in entries.values()})
+    heads = with_head(
+        read_messages(spark, settings, None if names is None else "|".join(map(re.escape, names)), options)
+    )
     heads = heads if one_copy_seconds is None else one_copy(heads, one_copy_seconds)
     frame = assigned(heads, generations_of_task(kafka, prefix), prefix, lateness_seconds)
-    frame = frame if table is None else _typed(frame, settings, entries)
+    frame = frame if entries is None else _typed(frame, settings, whole_definition(entries.values()))
     return frame if one_copy_watermark is None else one_copy_by_event_time(frame, one_copy_watermark)
 
 
-def _entries(settings: Settings, table: str) -> tuple[str, list[SchemaEntry]]:
-    """(Java regular expression of the table's topics, its value schemas)."""
+def value_schemas(settings: Settings, table: str) -> dict[bytes, SchemaEntry]:
+    """The schemas of the table's messages by their ids, in the order of their announcement.
+
+    Raises ServiceError while there is none.
+    """
     with SchemaReader(settings.kafka.reveal(), settings.topics.prefix, ordered=True) as schemas:
         schemas.refresh()
-        announced = sorted(schemas.values(), key=lambda entry: entry.announced)
-        entries = [entry for entry in announced if str(entry.table) == table and entry.part == "value"]
+        announced = sorted(schemas.items(), key=lambda item: item[1].announced)
+    entries = {name: entry for name, entry in announced if str(entry.table) == table and entry.part == "value"}
     if not entries:
         raise ServiceError(
             f"{table} has no schema in {settings.topics.prefix}.schemas yet: has it cdc = true, and was it written to "
             "while an agent ran?"
         )
-    latest = entries[-1].table.id
-    names = sorted({entry.topic for entry in entries})
-    return "|".join(re.escape(name) for name in names), [entry for entry in entries if entry.table.id == latest]
+    return entries
 
 
-def _typed(frame: DataFrame, settings: Settings, entries: list[SchemaEntry]) -> DataFrame:
+def whole_definition(entries: Iterable[SchemaEntry]) -> Table:
+    """The newest table of the name, with the columns of all its definitions, which are in `value_schemas`' order."""
+    tables = [entry.table for entry in entries]
+    return reduce(merge_definitions, [table for table in tables if table.id == tables[-1].id])
+
+
+def _typed(frame: DataFrame, settings: Settings, definition: Table) -> DataFrame:
     """Every record brought to one reader's schema, which the JVM then reads."""
-    definition = reduce(merge_definitions, [entry.table for entry in entries])
     for column in (*definition.key, *definition.columns):
         require_leaves(column.type)
     reader = canonical_text(value_schema(definition, settings.topics.prefix))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -14,10 +14,9 @@ from pyspark.sql import DataFrame, GroupedData
 from pyspark.sql import functions as F
 
 from tailrace_common.settings import Settings
-from tailrace_common.topics import SchemaReader
 from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.change import Deletion, Op
-from tailrace_schemas.errors import DecodeError, ServiceError
+from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_to_json
 from tailrace_spark.batch.delivery import DeadLetter, Delivered
@@ -25,11 +24,11 @@ from tailrace_spark.merge.batch_changes import gather, truncate_batch
 from tailrace_spark.merge.erasure import erase_partitions
 from tailrace_spark.merge.partition import MergeResult, PartitionMerge, RowToStore, StoredPartition, mergeable
 from tailrace_spark.merge.stored_row import RowKey
-from tailrace_spark.merge.table_record import merge_definitions
 from tailrace_spark.rowstate.codec import decode_truncations, encode_truncations
-from tailrace_spark.rowstate.truncation import EVERYTHING, TruncationState
+from tailrace_spark.rowstate.truncation import TruncationState
 from tailrace_spark.sinks.lake.state import stored_partitions, stored_rows
 from tailrace_spark.sinks.lake.visible_rows import HIDDEN, LakeRowRenderer, rows_of
+from tailrace_spark.source.changes import value_schemas, whole_definition
 from tailrace_spark.source.decode import BY_OFFSET, pieces
 from tailrace_spark.streams.assign import begin_task
 from tailrace_spark.tasks.partition_writer import TaskSchemas
@@ -43,7 +42,6 @@ STATE: Final = pa.schema(
 ROW: Final = "row"
 PROBLEM: Final = "problem"
 
-_MICROS: Final = 1_000_000
 ReadRows = Callable[[int], DataFrame | None]
 """The stored rows before a batch of this number; None: none yet."""
 WriteRows = Callable[[DataFrame, int], None]
@@ -57,16 +55,15 @@ _GROUP: Final = "tailrace_group"
 class GroupMerge:
     """What all groups of a merge share.
 
-    `truncations` are encoded, and `ring_delay` is in seconds. `erased`: the write time up to which they take what was
-    stored before, in microseconds. `now` in seconds. `everything`: rows without changes are merged too. `early`:
-    changes that a crash may take back are taken.
+    `ring_delay` and `now` are in seconds. `erased` is what the truncations take of what was stored before.
+    `everything`: rows without changes are merged too. `early`: changes that a crash may take back are taken.
     """
 
     table: Table
     schemas: Mapping[bytes, SchemaEntry]
-    truncations: bytes
+    truncations: TruncationState
     ring_delay: float
-    erased: int | None
+    erased: Deletion | None
     now: int
     everything: bool
     early: bool = False
@@ -82,7 +79,7 @@ def result_schema(table: Table) -> Any:
     return STATE.append(pa.field(ROW, row_type(table))).append(pa.field(PROBLEM, pa.string()))
 
 
-def merge_group(work: GroupMerge, changes: Any, stored: Any) -> Any:
+def merge_group(work: GroupMerge, changes: pa.Table, stored: pa.Table) -> pa.Table:
     """All stored rows of a group's partitions after its changes, in `result_schema`, and the changes that fail.
 
     `changes` are records as tailrace_spark.streams.assign has them, `stored` rows of STATE.
@@ -94,7 +91,7 @@ def merge_group(work: GroupMerge, changes: Any, stored: Any) -> Any:
     for piece in pieces(changes.sort_by(BY_OFFSET), work.schemas, early=work.early):
         letters += piece.dead_letters
         delivered += [change for change in piece.changes if _is_of(work.table, change)]
-    delivered = list(truncate_batch(decode_truncations(work.truncations), delivered, work.ring_delay).left)
+    delivered = list(truncate_batch(work.truncations, delivered, work.ring_delay).left)
     partitions = stored_partitions(stored_rows(stored))
     try:
         result = _merged(work, renderer, partitions, delivered)
@@ -125,8 +122,7 @@ def _merged(
     merge = PartitionMerge(renderer, work.now, all_rows=work.everything)
     if work.erased is None:
         return merge.merge(partitions, gather(delivered))
-    erased = EVERYTHING if work.erased == EVERYTHING.written else Deletion(work.erased, work.erased // _MICROS)
-    remaining, result = erase_partitions(renderer, partitions, erased, work.now)
+    remaining, result = erase_partitions(renderer, partitions, work.erased, work.now)
     return result.then(merge.merge(remaining, gather(delivered)))
 
 
@@ -211,9 +207,9 @@ def merged(
     nothing changes are passed on in the JVM. `now` gives seconds since the epoch: what has expired is not returned.
     Raises ServiceError while the table has no schema in `<prefix>.schemas`.
     """
-    entries = _entries(settings, table)
+    entries = value_schemas(settings, table)
     batch = changes.where(F.col("topic").isin(sorted({entry.topic for entry in entries.values()})))
-    definition = _definition(entries.values())
+    definition = whole_definition(entries.values())
     seconds = int(now())
     schemas = TaskSchemas.of(entries)
     former = None if stored is None else _entry_of(stored)
@@ -228,9 +224,9 @@ def merged(
     work = GroupMerge(
         definition,
         schemas,
-        encode_truncations(entry.truncations),
+        entry.truncations,
         ring_delay,
-        None if erased is None else erased.written,
+        erased,
         seconds,
         all_rows,
         settings.stream.accept_early,
@@ -260,36 +256,8 @@ def _rows(batch: DataFrame, state: DataFrame, work: GroupMerge, empty: DataFrame
     """All stored rows after a batch; those of partitions that nothing changes stay in the JVM."""
     touched, rest = _touched(batch, state, work.now, all_partitions=work.everything)
     grouped = [_grouped(frame, groups) for frame in (batch, touched.select(*STATE.names))]
-    rows: DataFrame = grouped[0].cogroup(grouped[1]).applyInArrow(partial(_merge, work), empty.schema)
+    rows: DataFrame = grouped[0].cogroup(grouped[1]).applyInArrow(partial(merge_group, work), empty.schema)
     return rows if rest is None else rows.unionByName(rest)
-
-
-def _merge(work: GroupMerge, changes: pa.Table, stored: pa.Table) -> pa.Table:
-    return merge_group(work, changes, stored)
-
-
-def _entries(settings: Settings, table: str) -> dict[bytes, SchemaEntry]:
-    """The schemas of the table's messages, by their ids."""
-    with SchemaReader(settings.kafka.reveal(), settings.topics.prefix, ordered=True) as schemas:
-        schemas.refresh()
-        entries = {
-            schema_id: entry
-            for schema_id, entry in schemas.items()
-            if str(entry.table) == table and entry.part == "value"
-        }
-    if not entries:
-        raise ServiceError(
-            f"{table} has no schema in {settings.topics.prefix}.schemas yet: has it cdc = true, and was it written to "
-            "while an agent ran?"
-        )
-    return entries
-
-
-def _definition(entries: Iterable[SchemaEntry]) -> Table:
-    """The newest table of the name, with the columns of all its definitions."""
-    announced = sorted(entries, key=lambda entry: entry.announced)
-    newest = announced[-1].table.id
-    return reduce(merge_definitions, [entry.table for entry in announced if entry.table.id == newest])
 
 
 def _entry_of(stored: DataFrame) -> _Entry | None:

@@ -11,8 +11,7 @@ import pyarrow as pa
 import pytest
 
 from tailrace_schemas.avro import Encoder, SchemaEntry
-from tailrace_schemas.change import Change
-from tailrace_spark.rowstate.codec import encode_truncations
+from tailrace_schemas.change import Change, Deletion
 from tailrace_spark.rowstate.truncation import TruncationState
 from tailrace_spark.tasks.merged import GroupMerge, merge_group, result_schema
 from tailrace_spark.tasks.partition_writer import TaskSchemas
@@ -57,8 +56,8 @@ def schemas() -> Mapping[bytes, SchemaEntry]:
     return TaskSchemas.of({ENCODER.schema_id: entry})
 
 
-def work(erased: int | None = None, *, everything: bool = False) -> GroupMerge:
-    return GroupMerge(ORDERS, schemas(), encode_truncations(TruncationState()), 30.0, erased, NOW, everything)
+def work(erased: Deletion | None = None, *, everything: bool = False) -> GroupMerge:
+    return GroupMerge(ORDERS, schemas(), TruncationState(), 30.0, erased, NOW, everything)
 
 
 def records(changes: Sequence[Change | bytes]) -> Any:
@@ -110,7 +109,7 @@ def test_they_are_the_same_however_changes_are_cut_repeated_and_ordered(seed: in
 
 def test_a_truncation_hides_what_is_older_of_all_rows() -> None:
     rows = merge_group(work(), records(CHANGES), nothing())
-    after = merge_group(work(AT + 1, everything=True), records([]), rows)
+    after = merge_group(work(Deletion(AT + 1, 0), everything=True), records([]), rows)
     assert shown(after) == [{"shop": 1, "id": 0, "name": None, "amount": 10}]
 
 
@@ -123,5 +122,6 @@ def test_a_record_that_is_no_change_is_a_problem_with_its_place() -> None:
 
 def test_what_groups_are_told_travels_to_executors() -> None:
     """Compiled classes cannot be pickled: this runs on compiled code too."""
-    sent = pickle.loads(pickle.dumps(work(AT)))  # noqa: S301 - our own bytes
-    assert merge_group(sent, records(CHANGES), nothing()).equals(merge_group(work(AT), records(CHANGES), nothing()))
+    sent = pickle.loads(pickle.dumps(work(Deletion(AT, 0))))  # noqa: S301 - our own bytes
+    expected = merge_group(work(Deletion(AT, 0)), records(CHANGES), nothing())
+    assert merge_group(sent, records(CHANGES), nothing()).equals(expected)
