@@ -30,7 +30,8 @@ from tailrace_spark.snapshot.stream_rows import HEAD, SCHEMA, RoundPosition, Rou
 from tailrace_spark.source.decode import BY_OFFSET, pieces
 from tailrace_spark.streams.assign import assigned_here
 from tailrace_spark.streams.lookup import StreamTable
-from tailrace_spark.tasks.job import TaskRunner, TaskSettings
+from tailrace_spark.tasks.job import TaskRunner
+from tailrace_spark.tasks.partition_writer import TaskSettings
 
 # Chunks are shares of hashes, so some have a few records more than others.
 _FULL_CHUNK: Final = 0.8

@@ -45,8 +45,8 @@ from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.snapshot.progress import Snapshots
 from tailrace_spark.source.kafka import one_copy, read_messages, reads_topic, with_head
 from tailrace_spark.source.readings import of_readings
-from tailrace_spark.tasks.job import TaskRunner, TaskSettings
-from tailrace_spark.tasks.partition_writer import update_reading
+from tailrace_spark.tasks.job import TaskRunner
+from tailrace_spark.tasks.partition_writer import TaskSettings, update_reading
 
 log = logging.getLogger("tailrace_spark")
 

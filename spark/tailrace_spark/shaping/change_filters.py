@@ -10,7 +10,6 @@ from __future__ import annotations
 import difflib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from fractions import Fraction
 from typing import Final
@@ -196,14 +195,6 @@ class MetDefinitions:
         if newest is None or newest[0] < announced:
             newest = self._newest[table.id] = announced, table
         return newest[1]
-
-
-@dataclass(frozen=True, slots=True)
-class TaskFilters:
-    """The conditions of a stream, as they go to tasks. With `written` they may ask for what a change writes."""
-
-    conditions: ChangeConditions
-    written: bool
 
 
 class Filters:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from tailrace_common.sections.stream import StreamSettings
@@ -14,7 +15,7 @@ from tailrace_schemas.masks import Masks, Rule
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece
 from tailrace_spark.merge.condition import RowFilters, predicate_of
-from tailrace_spark.shaping.change_filters import SETTING, Filters, TaskFilters
+from tailrace_spark.shaping.change_filters import SETTING, Filters
 from tailrace_spark.shaping.conditions import split_conditions
 from tailrace_spark.sinks.protocol import Sink
 
@@ -60,9 +61,11 @@ class Shape:
         yield from filtered if self._masks is None else masked(filtered, self._masks)
 
     @property
-    def task_filters(self) -> TaskFilters | None:
-        """The filters, for tasks; None without any."""
-        return None if self._filters is None else TaskFilters(self._filters.conditions, self._filters.written)
+    def task_filters(self) -> partial[Filters] | None:
+        """What makes the filters in a task; None without any."""
+        return (
+            None if self._filters is None else partial(Filters, self._filters.conditions, written=self._filters.written)
+        )
 
     def definition(self, table: Table) -> Table | None:
         """The definition that shaped changes of a table have; None for a table that does not fit the masks."""

@@ -3,37 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from pyspark import Broadcast
 from pyspark.sql import DataFrame, SparkSession
 
 from tailrace_schemas.avro import SchemaEntry
-from tailrace_schemas.masks import Masks
-from tailrace_spark.shaping import TaskFilters
 from tailrace_spark.sinks.protocol import DataWriter
 from tailrace_spark.snapshot.read_back import ReadBack
 from tailrace_spark.streams.lookup import StreamTable
 from tailrace_spark.tasks.outcome import SCHEMA, Outcome, outcomes_of
-from tailrace_spark.tasks.partition_writer import PartitionWriter, TaskSchemas, UpdateReading
-
-
-@dataclass(frozen=True, slots=True)
-class TaskSettings:
-    """What holds for all tasks of a stream. `mixed`: a task may be given records of any partitions, in any order.
-
-    `sorted`: each partition's records come in one task by offset, however they were read. `updates` are for sinks that
-    take updates whole. `per_core`: at most so many tasks of a batch for each core, if they are neither.
-    """
-
-    prefix: str
-    masks: Masks | None
-    early: bool
-    mixed: bool
-    sorted: bool = False
-    updates: UpdateReading | None = None
-    filters: TaskFilters | None = None
-    per_core: int = 1
+from tailrace_spark.tasks.partition_writer import PartitionWriter, TaskSchemas, TaskSettings
 
 
 class TaskRunner:
@@ -65,12 +44,8 @@ class TaskRunner:
             self._broadcast_generations(table),
             table.known_until,
             self._broadcast_schemas(schemas),
-            self._settings.prefix,
             partitions,
-            self._settings.masks,
-            self._settings.early,
-            self._settings.updates,
-            self._settings.filters,
+            self._settings,
             read_back,
         )
         rows = self._by_partition(frame).mapInArrow(partition_writer.outcomes, SCHEMA).collect()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from typing import Final, Protocol, Self
@@ -25,7 +26,7 @@ from tailrace_schemas.table import Table
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Piece
 from tailrace_spark.batch.pieces import one_copy
-from tailrace_spark.shaping import Filters, TaskFilters
+from tailrace_spark.shaping import Filters
 from tailrace_spark.shaping.shape import masked
 from tailrace_spark.sinks.protocol import Capabilities, DataWriter, HereOnlyError
 from tailrace_spark.snapshot.read_back import ReadBack
@@ -168,24 +169,37 @@ class PartitionUpdates:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskSettings:
+    """What holds for all tasks of a stream. `mixed`: a task may be given records of any partitions, in any order.
+
+    `sorted`: each partition's records come in one task by offset, however they were read. `updates` are for sinks that
+    take updates whole. `per_core`: at most so many tasks of a batch for each core, if they are neither.
+    """
+
+    prefix: str
+    masks: Masks | None
+    early: bool
+    mixed: bool
+    sorted: bool = False
+    updates: UpdateReading | None = None
+    filters: partial[Filters] | None = None
+    per_core: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionWriter:
     """Writes the records of a task. It is pickled with the task; its broadcasts stay with each worker process.
 
     `generations` and `schemas` are complete for the batch; `known_until` is the generations' (StreamTable).
-    `partitions` counts those of each topic (TaskRunner.run). `updates`: the sink is given whole table updates.
-    `read_back` adds what the log leaves open.
+    `partitions` counts those of each topic (TaskRunner.run). `read_back` adds what the log leaves open.
     """
 
     writer: DataWriter
     generations: Broadcast[StreamTable]
     known_until: int | None
     schemas: Broadcast[TaskSchemas]
-    prefix: str
     partitions: Mapping[str, int | None]
-    masks: Masks | None
-    early: bool
-    updates: UpdateReading | None
-    filters: TaskFilters | None = None
+    settings: TaskSettings
     read_back: ReadBack | None = None
 
     def outcomes(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -213,35 +227,34 @@ class _PartitionRecords:
         return iter(self)
 
     def __iter__(self) -> Iterator[Piece]:
-        masks = self._writer.masks
+        masks = self._writer.settings.masks
         return iter(self._unmasked() if masks is None else masked(self._unmasked(), masks))
 
     def _unmasked(self) -> Iterator[Piece]:
-        writer = self._writer
+        writer, settings = self._writer, self._writer.settings
         table = replace(writer.generations.value, known_until=writer.known_until)
         decoded = self._decoded(table)
         if writer.read_back is not None:
             return writer.read_back.added(decoded)
-        if writer.updates is None:
+        if settings.updates is None:
             return decoded
-        updates = PartitionUpdates(writer.updates, self._partition, table, writer.schemas.value, writer.early)
-        return writer.updates.finished(updates.whole(decoded, lambda: self._end))
+        updates = PartitionUpdates(settings.updates, self._partition, table, writer.schemas.value, settings.early)
+        return settings.updates.finished(updates.whole(decoded, lambda: self._end))
 
     def _decoded(self, table: StreamTable) -> Iterator[Piece]:
         writer, (topic, partition) = self._writer, self._partition
-        schemas = writer.schemas.value
-        filters = None
-        if writer.filters is not None:
-            conditions, written = writer.filters.conditions, writer.filters.written
-            filters = Filters(conditions, written=written, newest=lambda changed, _: schemas.newest(changed))
+        schemas, settings = writer.schemas.value, writer.settings
+        filters: Filters | None = None
+        if settings.filters is not None:
+            filters = settings.filters(newest=lambda changed, _: schemas.newest(changed))
         for batch in self._batches:
-            records = assigned_here(pa.Table.from_batches([batch]), table, writer.prefix)
+            records = assigned_here(pa.Table.from_batches([batch]), table, settings.prefix)
             count = writer.partitions[topic]
             if count is not None and not all_owned(records, partition, count):
                 raise HereOnlyError(f"{topic}, partition {partition}, has keys that another partition has")
             self.counts += replace(counts_of(records), traces=traces_of(batch))
             self._end = pc.max(records.column("offset")).as_py() + 1
-            decoded = pieces(records, schemas, early=writer.early, copies=self._copies)
+            decoded = pieces(records, schemas, early=settings.early, copies=self._copies)
             if filters is None:
                 yield from decoded
             else:

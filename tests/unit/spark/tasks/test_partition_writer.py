@@ -6,6 +6,7 @@ import itertools
 import pickle
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any, cast
 
@@ -25,11 +26,11 @@ from tailrace_schemas.tokens import first_token
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import CommitMessage, Piece, Summary
 from tailrace_spark.batch.pieces import one_copy
-from tailrace_spark.shaping import TaskFilters, split_conditions
+from tailrace_spark.shaping import Filters, split_conditions
 from tailrace_spark.sinks.protocol import HereOnlyError
 from tailrace_spark.streams.lookup import StreamTable
 from tailrace_spark.tasks.outcome import COLUMN, Failed, HereOnly, Outcome, Written, outcomes_of
-from tailrace_spark.tasks.partition_writer import PartitionWriter, TaskSchemas, partition_runs
+from tailrace_spark.tasks.partition_writer import PartitionWriter, TaskSchemas, TaskSettings, partition_runs
 from tests.unit.spark.cassandra import Log, truncate, with_source
 from tests.unit.spark.sinks.planned import PlannedWriter, Write, read_all
 from tests.unit.spark.tasks.announced import entries
@@ -118,17 +119,15 @@ def written_by(
     where: str | None = None,
 ) -> list[Outcome]:
     """The outcomes of a task, as the driver gets them."""
+    conditions = None if where is None else split_conditions({"*": where}, "stream.where")[1]
+    filters = None if conditions is None else partial(Filters, conditions, written=True)
     writer = PartitionWriter(
         PlannedWriter(0, act),
         cast(Broadcast[StreamTable], Sent(GENERATIONS)),
         None,
         cast(Broadcast[TaskSchemas], Sent(TaskSchemas.of(SCHEMAS))),
-        PREFIX,
         {TOPIC: 2} if partitions is None else partitions,
-        masks,
-        early,
-        None,
-        None if where is None else TaskFilters(split_conditions({"*": where}, "stream.where")[1], written=True),
+        TaskSettings(PREFIX, masks, early, mixed=False, filters=filters),
     )
     return outcomes_of(row.column(COLUMN)[0].as_py() for row in writer.outcomes(batches(rows)))
 
