@@ -111,14 +111,14 @@ class GenerationColumns:
 
     def look_up(self, tokens: Int64s) -> npt.NDArray[np.void]:
         """The stream of each token, as tailrace_schemas.streams.stream_for."""
-        unsigned = tokens.astype(np.int64, copy=False).view(np.uint64) ^ _SIGN
-        entry = self.range_ends.entries(unsigned)
+        words = unsigned(tokens)
+        entry = self.range_ends.entries(words)
         if self.uniform is None:
-            return self.streams.take(self.first[entry] + _shard(self.counts[entry], self.ignore_msb[entry], unsigned))
+            return self.streams.take(self.first[entry] + share(self.counts[entry], self.ignore_msb[entry], words))
         count, ignore_msb = self.uniform
         if count > 1:
             entry *= count
-            entry += _shard(np.uint64(count), np.uint64(ignore_msb), unsigned)
+            entry += share(np.uint64(count), np.uint64(ignore_msb), words)
         return self.streams.take(entry)
 
 
@@ -177,10 +177,16 @@ class StreamTable:
         return streams
 
 
-def _shard(counts: UInt64s | np.uint64, ignore_msb: UInt64s | np.uint64, tokens: UInt64s) -> Int64s:
+def unsigned(tokens: Int64s) -> UInt64s:
+    """Tokens counted from the minimum token on."""
+    words: UInt64s = tokens.astype(np.int64, copy=False).view(np.uint64) ^ _SIGN
+    return words
+
+
+def share(counts: UInt64s | np.uint64, ignore_msb: UInt64s | np.uint64, tokens: UInt64s) -> Int64s:
     """((token << ignore_msb) mod 2^64 * count) >> 64, the product in two halves: it has up to 96 bits.
 
-    `tokens` are unsigned, from the minimum token on. numpy's unsigned words wrap as the formula wants; counts are
+    `tokens` are `unsigned`. numpy's unsigned words wrap as the formula wants; counts are
     below 2^32, so neither half overflows.
     """
     shifted = tokens << ignore_msb

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -18,12 +17,10 @@ from tailrace_schemas.errors import FencedError, ServiceError, SettingsError
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import CommitMessage
 from tailrace_spark.streams.assign import SNAPSHOT_MARK
+from tailrace_spark.streams.lookup import Int64s, share, unsigned
 
 COLUMN: Final = "outcome"
 SCHEMA: Final = f"{COLUMN} binary"
-_SIGN = np.uint64(1 << 63)
-_HALF = np.uint64(32)
-_LOW = np.uint64(0xFFFFFFFF)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +135,6 @@ def all_owned(records: pa.Table, partition: int, partitions: int) -> bool:
     return bool(np.all(owners(tokens, partitions) == partition))
 
 
-def owners(tokens: npt.NDArray[np.int64], partitions: int) -> npt.NDArray[np.uint64]:
-    """The partition of each token: ((token + 2^63) * partitions) >> 64, the product in two halves."""
-    unsigned, count = tokens.astype(np.int64, copy=False).view(np.uint64) ^ _SIGN, np.uint64(partitions)
-    high, low = unsigned >> _HALF, unsigned & _LOW
-    shares: npt.NDArray[np.uint64] = (high * count + (low * count >> _HALF)) >> _HALF
-    return shares
+def owners(tokens: Int64s, partitions: int) -> Int64s:
+    """The partition of each token: ((token + 2^63) * partitions) >> 64."""
+    return share(np.uint64(partitions), np.uint64(0), unsigned(tokens))
