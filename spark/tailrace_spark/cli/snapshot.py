@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from typing import Annotated, Final
@@ -154,8 +153,8 @@ def status(
 
     Example: tailrace snapshot status -c tailrace.toml
     """
-    with notes_of(settings_of(config), sink) as stream:
-        rows = [row for row in rows_of(stream) if table in (None, row["table"])]
+    with notes_of(settings_of(config), sink) as notes:
+        rows = [row for row in rows_of(notes) if table in (None, row["table"])]
         if on_terminal() and not always_json:
             rows = [shown(row) for row in rows]
         print_rows(rows, always_json=always_json, empty="this stream has no snapshots")
@@ -322,24 +321,16 @@ def _bar() -> Iterator[Show]:
         yield show
 
 
-@dataclass(frozen=True, slots=True)
-class StreamNotes:
-    """A stream's notes, where they are, and its sink."""
-
-    notes: SnapshotNotes
-    checkpoint: str
-
-
 def ask(
     settings: Settings, sink: str | None, action: str, table: str, within: Intervals = WHOLE, where: str | None = None
 ) -> None:
-    with notes_of(settings, sink) as stream:
+    with notes_of(settings, sink) as notes:
         if action != "start":
-            _require_active(stream.notes.read(), stream.notes, table)
+            _require_active(notes.read(), notes, table)
         now = time.time()
         request = Request(id=uuid4().hex[:12], action=action, table=table, asked=now, within=within, where=where)
-        stream.notes.ask(request)
-        say(f"{table}: {action} is asked of the stream with the checkpoint {stream.checkpoint} ({request.id})")
+        notes.ask(request)
+        say(f"{table}: {action} is asked of the stream with the checkpoint {notes.checkpoint} ({request.id})")
 
 
 def _require_active(value: Snapshots, notes: SnapshotNotes, table: str) -> None:
@@ -362,10 +353,10 @@ def definition_of(settings: Settings, table: str) -> Table:
     return definition
 
 
-def rows_of(stream: StreamNotes) -> list[dict[str, object]]:
+def rows_of(notes: SnapshotNotes) -> list[dict[str, object]]:
     """Those of the notes, and of requests that the stream has not taken."""
-    value = stream.notes.read()
-    for _, request in stream.notes.requested():
+    value = notes.read()
+    for _, request in notes.requested():
         value = value.take(request, request.asked)
     return [status_row(snapshot) for snapshot in value.tables]
 
@@ -395,7 +386,7 @@ def _duration(seconds: int) -> str:
 
 
 @contextmanager
-def notes_of(settings: Settings, sink: str | None) -> Iterator[StreamNotes]:
+def notes_of(settings: Settings, sink: str | None) -> Iterator[SnapshotNotes]:
     """The notes of the sink's stream; Spark is started where its checkpoint is on another file system."""
     chosen, _ = chosen_sink(settings, sink)
     with SparkOnce(settings.stream.spark.reveal()) as spark:
@@ -407,4 +398,4 @@ def notes_of(settings: Settings, sink: str | None) -> Iterator[StreamNotes]:
 
         checkpoint = settings.stream.checkpoint_of(chosen).rstrip("/")
         folder = f"{checkpoint}/tailrace"
-        yield StreamNotes(SnapshotNotes(opened(folder), opened(f"{folder}/{REQUESTS}"), checkpoint), checkpoint)
+        yield SnapshotNotes(opened(folder), opened(f"{folder}/{REQUESTS}"), checkpoint)

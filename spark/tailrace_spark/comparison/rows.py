@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from hashlib import blake2b
-from itertools import pairwise
+from operator import attrgetter
 from typing import Final
 
 from tailrace_common.sections.template import fit
@@ -19,7 +19,7 @@ from tailrace_spark.merge.stored_row import STATIC, RowKey
 from tailrace_spark.rowstate.cells import CellState, covers
 from tailrace_spark.rowstate.row import ColumnState, RowState
 from tailrace_spark.rowstate.visible import VisibleColumns
-from tailrace_spark.snapshot.ranges import TokenRange
+from tailrace_spark.snapshot.ranges import TokenRange, parts
 
 Digest = tuple[int, int]
 """How many rows, and the sum of their digests modulo 2^128: the rows' order does not matter."""
@@ -45,29 +45,13 @@ class Buckets:
 
 def buckets_of(ranges: Iterable[TokenRange], splits: int) -> Buckets:
     """Each range cut into so many buckets, as far as it has tokens for them."""
-    cut: list[TokenRange] = []
-    for token_range in sorted(ranges, key=lambda item: item.start):
-        count = min(splits, token_range.width)
-        bounds = [token_range.start + token_range.width * index // count for index in range(count + 1)]
-        cut += [TokenRange(start, end) for start, end in pairwise(bounds)]
-    return Buckets(tuple(cut))
+    ordered = sorted(ranges, key=attrgetter("start"))
+    return Buckets(tuple(bucket for each in ordered for bucket in parts(each, min(splits, each.width))))
 
 
 def with_rows(digest: Digest, count: int, total: int) -> Digest:
     """A digest with so many rows more, whose own digests have this sum."""
     return digest[0] + count, (digest[1] + total) % _MODULUS
-
-
-def joined(buckets: Buckets, numbers: Sequence[int]) -> list[TokenRange]:
-    """The ranges of some buckets; neighbours are one range."""
-    ranges: list[TokenRange] = []
-    for index in sorted(numbers):
-        bucket = buckets.ranges[index]
-        if ranges and ranges[-1].end == bucket.start:
-            ranges[-1] = TokenRange(ranges[-1].start, bucket.end)
-        else:
-            ranges.append(bucket)
-    return ranges
 
 
 @dataclass(frozen=True, slots=True)

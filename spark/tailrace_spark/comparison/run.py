@@ -20,7 +20,6 @@ from tailrace_spark.comparison.rows import (
     Kind,
     buckets_of,
     differences,
-    joined,
     removal,
     repair_of,
     with_rows,
@@ -30,7 +29,7 @@ from tailrace_spark.merge.stored_row import RowKey
 from tailrace_spark.rowstate.partition import Clustering
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.sinks.protocol import ComparableSink, StoredVisible, write_here
-from tailrace_spark.snapshot.ranges import Split, deal
+from tailrace_spark.snapshot.ranges import Split, deal, union
 from tailrace_spark.snapshot.session import survey
 from tailrace_spark.snapshot.settings import SnapshotSettings
 
@@ -98,7 +97,8 @@ class Comparison:
 
     def splits_of(self, buckets: Buckets, numbers: Collection[int]) -> list[Split]:
         """The ranges of some buckets, with their replicas."""
-        return [self._survey.split_of(token_range) for token_range in joined(buckets, sorted(numbers))]
+        ranges = union(buckets.ranges[number] for number in numbers)
+        return [self._survey.split_of(token_range) for token_range in ranges]
 
     def _second(self, rows: int, buckets: Buckets, first: dict[RowKey, Difference]) -> Compared:
         began = int((self._timing.clock() - self._grace) * _MICROS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any, Final
@@ -36,13 +36,6 @@ set_producer(PRODUCER)  # of facets too, whose constructors take none
 _HTTP_SECONDS: Final = 3.0
 _CLOSE_SECONDS: Final = 8.0
 _MOST_WAITING: Final = 100
-_STATES: Final[Mapping[State, RunState]] = {
-    "start": RunState.START,
-    "running": RunState.RUNNING,
-    "complete": RunState.COMPLETE,
-    "abort": RunState.ABORT,
-    "fail": RunState.FAIL,
-}
 
 
 class LineageEvents:
@@ -69,7 +62,7 @@ class LineageEvents:
         event = RunEvent(
             eventTime=datetime.now(UTC).isoformat(timespec="milliseconds"),
             producer=PRODUCER,
-            eventType=_STATES[state],
+            eventType=RunState[state.upper()],
             run=Run(self._run, self._run_facets(error)),
             job=Job(self._settings.namespace, self._name, self._job_facets()),
             inputs=[dataset for table in datasets for dataset in _inputs(table)],

@@ -49,7 +49,7 @@ class SnapshotNotes:
     def __init__(self, files: Folder, requests: Folder, checkpoint: str) -> None:
         self._files = files
         self._requests = requests
-        self._checkpoint = checkpoint
+        self.checkpoint = checkpoint
 
     def read(self) -> Snapshots:
         """The newest progress. Raises SettingsError where none of the files can be read, and there is one."""
@@ -65,7 +65,7 @@ class SnapshotNotes:
                 problems.append(f"{name}: {error}")
         if problems and not values:
             raise SettingsError(
-                f"stream.checkpoint {self._checkpoint}: tailrace/{'; '.join(problems)}. Install the version that wrote "
+                f"stream.checkpoint {self.checkpoint}: tailrace/{'; '.join(problems)}. Install the version that wrote "
                 f"it, or remove {' and '.join(_NAMES)}: snapshots then begin again"
             )
         return max(values, key=attrgetter("sequence"), default=Snapshots())

@@ -175,11 +175,12 @@ def cut(
             by_width = -(-limits.least_splits * common.width // _WIDTH)
             by_octets = min(_MOST_CUTS, int(-(-octets // limits.split_octets)))
             count = min(common.width, max(by_width, by_octets, 1))
-            splits += [Split(tokens, replicas, octets / count) for tokens in _parts(common, count)]
+            splits += [Split(tokens, replicas, octets / count) for tokens in parts(common, count)]
     return splits
 
 
-def _parts(token_range: TokenRange, count: int) -> Iterator[TokenRange]:
+def parts(token_range: TokenRange, count: int) -> Iterator[TokenRange]:
+    """A range cut into so many, which are equally wide."""
     start, width = token_range.start, token_range.width
     bounds = [start + width * index // count for index in range(count + 1)]
     for lower, upper in pairwise(bounds):

@@ -17,7 +17,6 @@ from tailrace_spark.comparison.rows import (
     RowDigests,
     buckets_of,
     differences,
-    joined,
     removal,
     repair_of,
     row_digest,
@@ -179,21 +178,6 @@ def test_a_range_has_no_more_buckets_than_tokens() -> None:
     assert buckets_of([TokenRange(0, 10)], 4).ranges == (
         TokenRange(0, 2), TokenRange(2, 5), TokenRange(5, 7), TokenRange(7, 10)
     )  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("numbers", "ranges"),
-    [
-        ([], []),
-        ([1, 0], [(0, 4)]),
-        ([0, 2], [(0, 2), (4, 6)]),
-        ([2, 3], [(4, 6), (8, 10)]),
-        ([3, 1, 2], [(2, 6), (8, 10)]),
-    ],
-)
-def test_neighbours_are_read_as_one_range(numbers: list[int], ranges: list[tuple[int, int]]) -> None:
-    buckets = buckets_of([TokenRange(0, 2), TokenRange(2, 4), TokenRange(4, 6), TokenRange(8, 10)], 1)
-    assert joined(buckets, numbers) == [TokenRange(*bounds) for bounds in ranges]
 
 
 @given(
