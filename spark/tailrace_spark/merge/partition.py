@@ -21,9 +21,8 @@ from tailrace_spark.merge.stored_row import (
     RowKey,
     StateTableRow,
     StoredState,
+    changed_deletions,
     decode_stored,
-    deletion_row,
-    deletion_rows,
     state_row,
 )
 from tailrace_spark.rowstate.deletions import NOTHING_DELETED, PartitionState, merge_partitions
@@ -119,12 +118,9 @@ class MergeResult(Generic[VisibleRow]):
 
     def put_deletions(self, key: bytes, stored: PartitionState, merged: PartitionState, now: int) -> None:
         """Store a partition's deletions."""
-        old, new = deletion_rows(stored), deletion_rows(merged)
-        for clustering, deletion in new.items():
-            if old.get(clustering) != deletion:
-                self.stored.append((deletion_row((key, clustering), deletion, now), None))
-        # Flattening may cut or swallow former ranges, as RangeTombstoneList does: their rows are removed.
-        self.removed += [(key, clustering) for clustering in old if clustering not in new]
+        rows, removed = changed_deletions(key, stored, merged, now)
+        self.stored += [(row, None) for row in rows]
+        self.removed += removed
 
 
 class MergedHead:

@@ -138,6 +138,20 @@ def deletion_rows(partition: PartitionState) -> dict[bytes, RangeDeletion]:
     return rows
 
 
+def changed_deletions(
+    key: bytes, stored: PartitionState, merged: PartitionState, now: int | None
+) -> tuple[list[StateTableRow], list[RowKey]]:
+    """The rows of a partition's deletions that were not stored, and the keys of those that go; `now` in seconds."""
+    old, new = deletion_rows(stored), deletion_rows(merged)
+    rows = [
+        deletion_row((key, clustering), deletion, now)
+        for clustering, deletion in new.items()
+        if old.get(clustering) != deletion
+    ]
+    # Flattening may cut or swallow former ranges, as RangeTombstoneList does: their rows are removed.
+    return rows, [(key, clustering) for clustering in old if clustering not in new]
+
+
 def purge_stored(clustering: bytes, stored: EncodedState, horizon: int) -> tuple[RowState, int | None]:
     """What purging up to `horizon` leaves of a stored state, and the largest write time that went; None: none did.
 

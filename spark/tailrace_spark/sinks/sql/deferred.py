@@ -16,7 +16,6 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
 from tailrace_schemas.change import Deletion
-from tailrace_schemas.errors import CorruptError
 from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Delivered, RecordId
@@ -26,7 +25,6 @@ from tailrace_spark.merge.table_record import TableRecord, decode_record, define
 from tailrace_spark.rowstate.codec import (
     decode_deletion,
     decode_state,
-    decode_truncations,
     encode_deletion,
     encode_state,
     newest,
@@ -222,10 +220,10 @@ class DeferredTables:
     def erasure(self, connection: sa.Connection, table_id: UUID) -> Deletion | None:
         """What truncations erase of the table's rows, once it is merged again; None: nothing."""
         c = DEFERRED.c
-        query = sa.select(DEFERRED).where(c.table_id == str(table_id), c.clustering == _ERASURE)
+        query = sa.select(c.state).where(c.table_id == str(table_id), c.clustering == _ERASURE)
         erased: Deletion | None = None
         for row in connection.execute(query):
-            erased = stronger(erased, _erased(_deferred_of(row)))
+            erased = stronger(erased, decode_deletion(bytes(row.state))[0])
         return erased
 
     def forget(self, connection: sa.Connection, table_id: UUID) -> None:
@@ -238,18 +236,9 @@ class DeferredTables:
         connection.execute(DEFERRED_TABLES.delete().where(DEFERRED_TABLES.c.table_id == str(table_id)))
 
 
-def _erased(deferred: DeferredChange) -> Deletion:
-    if deferred.at == _ERASURE:
-        return decode_deletion(deferred.state)[0]
-    newest = max(decode_truncations(deferred.state).statements, default=0)
-    return Deletion(newest, newest // 1_000_000)
-
-
 def _newest(deferred: DeferredChange) -> int:
     """The newest write time of what is kept, in microseconds."""
-    if deferred.at == _ERASURE:
-        return _erased(deferred).written
-    if deferred.at == PARTITION or deferred.at.startswith(RANGE):
+    if deferred.at in (_ERASURE, PARTITION) or deferred.at.startswith(RANGE):
         return decode_deletion(deferred.state)[0].written
     return newest(decode_state(deferred.state))
 
@@ -268,20 +257,7 @@ def _row(table: Table, deferred: DeferredChange) -> tuple[object, ...]:
 
 
 def _deferred_of(row: sa.Row[tuple[object, ...]]) -> DeferredChange:
-    if row.state is None:
-        raise CorruptError("a deferred change without a state")
     record_id = RecordId(row.topic, row.partition, row.offset, bytes.fromhex(row.schema_id))
     clustering = tuple(None if value is None else bytes.fromhex(value) for value in json.loads(row.clustering_values))
     assignment = None if row.stream_id is None else Assignment(row.generation, bytes(row.stream_id))
     return DeferredChange(record_id, bytes(row.key), bytes(row.clustering), clustering, bytes(row.state), assignment)
-
-
-__all__ = [
-    "DEFERRED",
-    "DEFERRED_TABLES",
-    "DeferredChange",
-    "DeferredTables",
-    "deferred_change",
-    "deferred_erasure",
-    "gather_deferred",
-]

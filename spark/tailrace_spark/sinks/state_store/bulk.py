@@ -26,7 +26,7 @@ def stage(connection: sa.Connection, table: sa.Table, rows: Rows) -> None:
     """Make these the rows of a temporary table; each has a value for each column, in order."""
     connection.execute(CreateTable(table, if_not_exists=True))
     connection.execute(table.delete())
-    _load(connection, table, [column.name for column in table.columns], rows)
+    insert(connection, table, [column.name for column in table.columns], rows)
 
 
 def overwrite(connection: sa.Connection, table: sa.Table, names: Sequence[str], rows: Rows) -> None:
@@ -55,7 +55,15 @@ def overwrite(connection: sa.Connection, table: sa.Table, names: Sequence[str], 
 
 def insert(connection: sa.Connection, table: sa.Table, names: Sequence[str], rows: Rows) -> None:
     """Insert rows, each with values for these columns. Raises DBAPIError where a key is there."""
-    _load(connection, table, names, rows)
+    if not rows:
+        return
+    if connection.dialect.name != POSTGRESQL:
+        _insert(connection, table, names, rows, "")
+        return
+    quote, dialect = connection.dialect.identifier_preparer.quote, connection.dialect
+    statement = f"COPY {quote(table.name)} ({', '.join(map(quote, names))}) FROM STDIN (FORMAT BINARY)"
+    forms = forms_of([table.c[name].type.compile(dialect) for name in names])
+    _copy(connection, statement.replace("%%", "%"), forms, rows)
 
 
 def fetch(connection: sa.Connection, statement: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
@@ -70,18 +78,6 @@ def _like(table: sa.Table, names: Sequence[str]) -> sa.Table:
     columns = [sa.Column(f"c{index}", table.c[name].type) for index, name in enumerate(names)]
     shape = hash(tuple(str(table.c[name].type) for name in names)) & 0xFFFFFFFFFFFF
     return sa.Table(f"tailrace_over_{shape:x}", sa.MetaData(), *columns, **TEMPORARY)
-
-
-def _load(connection: sa.Connection, table: sa.Table, names: Sequence[str], rows: Rows) -> None:
-    if not rows:
-        return
-    if connection.dialect.name != POSTGRESQL:
-        _insert(connection, table, names, rows, "")
-        return
-    quote, dialect = connection.dialect.identifier_preparer.quote, connection.dialect
-    statement = f"COPY {quote(table.name)} ({', '.join(map(quote, names))}) FROM STDIN (FORMAT BINARY)"
-    forms = forms_of([table.c[name].type.compile(dialect) for name in names])
-    _copy(connection, statement.replace("%%", "%"), forms, rows)
 
 
 def _insert(connection: sa.Connection, table: sa.Table, names: Sequence[str], rows: Rows, suffix: str) -> None:

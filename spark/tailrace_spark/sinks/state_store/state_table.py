@@ -29,9 +29,8 @@ from tailrace_spark.merge.stored_row import (
     RowKey,
     StateTableRow,
     StoredState,
+    changed_deletions,
     decode_stored,
-    deletion_row,
-    deletion_rows,
     head_of,
     purge_stored,
     state_row,
@@ -227,13 +226,7 @@ class StateTable:
         self, connection: sa.Connection, key: bytes, before: PartitionState, after: PartitionState, now: int | None
     ) -> None:
         """Put a partition's deletions in place of what they were; `now` in seconds, as they came."""
-        old, new = deletion_rows(before), deletion_rows(after)
-        stored = [
-            deletion_row((key, clustering), deletion, now)
-            for clustering, deletion in new.items()
-            if old.get(clustering) != deletion
-        ]
-        self._write(connection, stored, [(key, clustering) for clustering in old if clustering not in new])
+        self._write(connection, *changed_deletions(key, before, after, now))
 
     def remove(self, connection: sa.Connection, keys: Sequence[RowKey]) -> None:
         """Remove what stands under these keys."""
