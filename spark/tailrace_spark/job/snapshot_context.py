@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
@@ -82,7 +83,7 @@ class SnapshotContext(Closing):
         names = tuple(generation.uuid for generation in published)
         if self._generations is None or self._generations[0] != names:
             self._generations = names, StreamTable.of_published(published, self._reader.known_until)
-        return self._generations[1]
+        return replace(self._generations[1], known_until=self._reader.known_until)
 
     def entry(self, table: Table) -> SchemaEntry:
         """The schema of rows that are read of a table, and its topic; both need not exist yet. Raises ServiceError."""
