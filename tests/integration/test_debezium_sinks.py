@@ -15,9 +15,10 @@ from tailrace.local import LocalKafka
 from tailrace_schemas.change import Change
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.images.store import ImageStore
-from tailrace_spark.sinks.kafka.outlet import KafkaOutlet, KafkaTarget
+from tailrace_spark.sinks.kafka.outlet import KafkaOutlet
 from tailrace_spark.sinks.protocol import write_here
 from tests import postgres
+from tests.integration.topics import target_of
 from tests.services.connect import LocalConnect, port_of
 from tests.support.waiting import until
 from tests.unit.spark.cassandra import Log
@@ -90,10 +91,7 @@ def jdbc_sinks(kafka: LocalKafka, topic: str, url: str, directory: Path) -> Iter
 @pytest.mark.promise("debezium.jdbc")
 @pytest.mark.long
 def test_debeziums_jdbc_sink_follows_the_source(kafka: LocalKafka, prefix: str, tmp_path: Path) -> None:
-    target = KafkaTarget(
-        name="out", prefix=prefix, topic="{prefix}-out.{table}", partitions=2,
-        debezium=True,
-    )  # fmt: skip
+    target = target_of(prefix, partitions=2, format="debezium", images="sqlite://")
     topic, columns = Topic("t.shop.cart"), "customer, line, amount, price, since::text, day::text, photo, tags::text"
 
     def write(*changes: Change) -> None:

@@ -30,7 +30,7 @@ from tailrace_spark.sinks.table_faults import TableRefusedError
 from tests.held import jar_version
 from tests.integration.letters import letters_in
 from tests.integration.stream_settings import stream_settings
-from tests.integration.topics import Dying, Topics
+from tests.integration.topics import Dying, Topics, target_of
 from tests.support.letters import MemoryLetters
 from tests.unit.spark.cassandra import Log, truncate
 from tests.unit.spark.sinks.change_log_contract import PLAIN, ChangeLogContract, Crash, Topic, batches, deliver
@@ -162,10 +162,7 @@ def test_debeziums_events_end_in_the_rows_of_the_source(kafka: LocalKafka, prefi
     """A process dies at every step of the second batch; each event is there once, tombstones behind deletions."""
     first, second, third = batches(Topic())
     config: Config = {"bootstrap.servers": kafka.bootstrap}
-    target = KafkaTarget(
-        name="out", prefix=prefix, topic="{prefix}-out.{table}", partitions=2,
-        debezium=True,
-    )  # fmt: skip
+    target = target_of(prefix, partitions=2, format="debezium", images="sqlite://")
 
     def opened(dies_after: int | None = None) -> ChangeLogSink:
         def dying(config: Config, target: KafkaTarget) -> Any:
@@ -218,7 +215,7 @@ def test_no_topic_below_the_prefix_of_agents_is_written(kafka: LocalKafka, prefi
     config: Config = {"bootstrap.servers": kafka.bootstrap.replace("127.0.0.1", "localhost")}
     agents = f"other.{prefix}"
     TopicMaker(config).ensure(internal_topic(agents, Internal.SCHEMAS), 1, {})
-    target = KafkaTarget(name="out", prefix=prefix, topic=f"{agents}.{{keyspace}}.{{table}}", partitions=1)
+    target = target_of(prefix, topic=f"{agents}.{{keyspace}}.{{table}}")
     with closing(KafkaOutlet(config, target)) as outlet:
         for _ in range(2):
             with pytest.raises(TableRefusedError, match=f"is below {agents}, the prefix of agents"):
@@ -229,10 +226,7 @@ def test_no_topic_below_the_prefix_of_agents_is_written(kafka: LocalKafka, prefi
 
 def test_images_that_make_a_record_too_large_are_left_out(kafka: LocalKafka, prefix: str, tmp_path: Path) -> None:
     config: Config = {"bootstrap.servers": kafka.bootstrap}
-    target = KafkaTarget(
-        name="out", prefix=prefix, topic="{prefix}-out.{table}", partitions=1,
-        largest_record=2_000,
-    )  # fmt: skip
+    target = target_of(prefix, largest_record=2_000)
     log = Log(PLAIN)
     changes = [log.insert((1,), (), 1, v="a" * 800), log.update((1,), (), 2, w=1), log.delete((1,), (), 3)]
     with closing(ChangeLogSink(KafkaOutlet(config, target), ImageStore(f"sqlite:///{tmp_path}/i.db"))) as sink:
@@ -246,10 +240,7 @@ def test_what_expired_has_its_events_before_those_of_the_next_change(
     kafka: LocalKafka, prefix: str, tmp_path: Path
 ) -> None:
     config: Config = {"bootstrap.servers": kafka.bootstrap}
-    target = KafkaTarget(
-        name="out", prefix=prefix, topic="{prefix}-out.{table}", partitions=1,
-        debezium=True,
-    )  # fmt: skip
+    target = target_of(prefix, format="debezium", images="sqlite://")
     log, topic, clock = Log(PLAIN), Topic(), [1_000.0]
     expiring = log.update((1,), (), 1, w=1)
     expiring = replace(expiring, cells=(replace(expiring.cells[0], ttl=60, expires=1_060),))

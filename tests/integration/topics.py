@@ -12,6 +12,7 @@ from tailrace_common.kafka import KafkaTransactions, Outgoing, TopicReader
 from tailrace_common.kafka.topics import TopicMaker
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.kafka.outlet import Config, KafkaOutlet, KafkaTarget, transactions
+from tailrace_spark.sinks.kafka.settings import KafkaSinkSettings
 from tailrace_spark.sinks.protocol import Sink
 from tests.support.letters import MemoryLetters
 from tests.unit.spark.sinks.change_log_contract import Crash
@@ -57,6 +58,12 @@ class Dying:
 LARGEST: Final = 4 << 20
 
 
+def target_of(prefix: str, **settings: object) -> KafkaTarget:
+    """That of a sink with a topic for each table, of one partition."""
+    section = KafkaSinkSettings.model_validate({"topic": "{prefix}-out.{table}", "partitions": 1, **settings})
+    return KafkaTarget(name="copy", prefix=prefix, settings=section)
+
+
 class Topics:
     """A sink's topics, and what read_committed readers find in them."""
 
@@ -66,13 +73,7 @@ class Topics:
         self.letters = MemoryLetters()
         self.config: Config = {"bootstrap.servers": kafka.bootstrap}
         self.prefix = f"s{uuid4().hex[:10]}"
-        self.target = KafkaTarget(
-            name="copy",
-            prefix=self.prefix,
-            topic="{prefix}-out.{table}",
-            partitions=2,
-            largest_record=LARGEST,
-        )
+        self.target = target_of(self.prefix, partitions=2, largest_record=LARGEST)
         # Rows of all types at their ends have more than a topic takes by default: its owner has set that.
         TopicMaker(self.config).ensure(f"{self.prefix}-out.hostile", 2, {"max.message.bytes": str(LARGEST)})
 

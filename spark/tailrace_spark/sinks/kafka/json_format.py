@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import Final, Literal, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from tailrace_spark.sinks.changelog.sink import OutgoingRecord, encoded, key_of
 
 Headers = tuple[tuple[str, bytes], ...]
-CloudEvents = Literal["none", "structured", "binary"]
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 

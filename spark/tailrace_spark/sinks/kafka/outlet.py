@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
@@ -23,9 +23,9 @@ from tailrace_spark.sinks.changelog.routes import Route, RouteError
 from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord
 from tailrace_spark.sinks.kafka.avro import AvroChanges, AvroWriters, Registry
 from tailrace_spark.sinks.kafka.debezium import DebeziumForm, json_writer
-from tailrace_spark.sinks.kafka.json_format import ChangeForm, CloudEvents, JsonChanges, KafkaRecord, event_headers
+from tailrace_spark.sinks.kafka.json_format import ChangeForm, JsonChanges, KafkaRecord, event_headers
 from tailrace_spark.sinks.kafka.progress import Next, Progress, progress_record
-from tailrace_spark.sinks.kafka.settings import longest_topic
+from tailrace_spark.sinks.kafka.settings import KafkaSinkSettings, longest_topic
 from tailrace_spark.sinks.letters import LOGGED, Letters
 from tailrace_spark.sinks.table_faults import Refusals, TableRefusedError, is_of_table, reason_of
 
@@ -47,22 +47,14 @@ _KEY_VALUE: Final = "[A-Za-z0-9_-]*"  # as topic_component writes any value
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaTarget:
-    """Where a sink's records go: see KafkaSinkSettings. `prefix` is the source's [topics] prefix.
+    """Where a sink's records go. `prefix` is the source's [topics] prefix.
 
     `replays`: it is dead letters that go there, beside a stream that may run. `source`: what a task writes.
     """
 
     name: str
     prefix: str
-    topic: str
-    partitions: int = 12
-    most_topics: int = 100
-    whole_key: bool = False
-    cloudevents: CloudEvents = "none"
-    debezium: bool = False
-    tombstones: bool = True
-    largest_record: int = 1 << 20
-    timeout: int = 60
+    settings: KafkaSinkSettings = field(repr=False)
     replays: bool = False
     source: KafkaPartition | None = None
 
@@ -81,10 +73,15 @@ class KafkaTarget:
         """The topic that says how far each sink of this prefix is."""
         return f"{self.prefix}.sink-progress"
 
+    @property
+    def debezium(self) -> bool:
+        """Whether events of Debezium's go there."""
+        return self.settings.format == "debezium"
+
     def route(self) -> Route:
         """Of the topic of each change: a value has no dot in it, so it stays one part of the name."""
         longest = longest_topic(debezium=self.debezium)
-        return Route(self.topic, topic_component, {"prefix": self.prefix}, longest=longest)
+        return Route(self.settings.topic, topic_component, {"prefix": self.prefix}, longest=longest)
 
 
 class KafkaOutlet:
@@ -106,7 +103,8 @@ class KafkaOutlet:
         self.config: Config = dict(config)
         self.target = target
         self.letters = letters
-        self._pace = Pace(target.timeout, _LONGEST_SECONDS, time.monotonic)
+        settings = target.settings
+        self._pace = Pace(settings.transaction_timeout_seconds, _LONGEST_SECONDS, time.monotonic)
         self._open_producer = open_producer or partial(transactions, pace=self._pace)
         self._topics = TopicMaker(config)
         self._route = target.route()
@@ -119,14 +117,14 @@ class KafkaOutlet:
         self.events: DebeziumForm = DebeziumForm(
             target.prefix,
             lambda topic, token: partition_of(token, self.partitions(topic)),
-            tombstones=target.tombstones,
+            tombstones=settings.tombstones,
             writer=json_writer if self._writers is None else self._writers.connect,
         )
         """Makes Debezium's events of images, where the target wants them."""
         self.form: ChangeForm = (
-            JsonChanges(primary=target.whole_key, structured=target.cloudevents == "structured")
+            JsonChanges(primary=settings.key == "primary", structured=settings.cloudevents == "structured")
             if self._writers is None
-            else AvroChanges(self._writers, target.prefix, "primary" if target.whole_key else "partition")
+            else AvroChanges(self._writers, target.prefix, settings.key)
         )
         """Makes records of changes."""
 
@@ -204,7 +202,7 @@ class KafkaOutlet:
         try:
             if topic not in self._counts:
                 self._require_nobodys(topic)
-            return self._ensure(topic, self.target.partitions, _KEPT)
+            return self._ensure(topic, self.target.settings.partitions, _KEPT)
         except InvalidTopicError as error:
             self._refusals.note(topic, error)
             raise TableRefusedError(str(error)) from error
@@ -230,10 +228,10 @@ class KafkaOutlet:
             return sorted(self._made_by_keys(change.table))
         topic = self._route.of(change)
         if topic not in self._counts:
-            existing = self._made_by_keys(change.table)
-            if topic not in existing and len(existing) >= self.target.most_topics:
+            existing, most_topics = self._made_by_keys(change.table), self.target.settings.most_topics
+            if topic not in existing and len(existing) >= most_topics:
                 raise RouteError(
-                    f"its key would make one more topic than the sink's most_topics, {self.target.most_topics}, allows"
+                    f"its key would make one more topic than the sink's most_topics, {most_topics}, allows"
                 )
         return [topic]
 
@@ -277,8 +275,8 @@ def transactions(config: Config, target: KafkaTarget, pace: Pace | None = None) 
         target.id,
         target.progress,
         clock=time.monotonic,
-        timeout=target.timeout,
-        sizes=Sizes(largest=target.largest_record),
+        timeout=target.settings.transaction_timeout_seconds,
+        sizes=Sizes(largest=target.settings.largest_record),
         fenced=_FENCED[target.replays].format(target.name),
         pace=pace,
     )
@@ -301,7 +299,7 @@ class KafkaBatch(Batch):
     def put(self, record: OutgoingRecord) -> None:
         if self.is_out(record.first_id):
             return
-        limit = self._target.largest_record
+        limit = self._target.settings.largest_record
         records: list[KafkaRecord] = []
         try:
             if self._target.debezium:
@@ -335,11 +333,11 @@ class KafkaBatch(Batch):
 
     def _change(self, record: OutgoingRecord, topic: str) -> KafkaRecord:
         """The change as one record; where its images make it too large, without them."""
-        target, images, form = self._target, record.images, self._outlet.form
+        settings, images, form = self._target.settings, record.images, self._outlet.form
         partition = record.record_id.partition % self._outlet.partitions(topic)
-        headers = event_headers(record, form.content_type) if target.cloudevents == "binary" else ()
+        headers = event_headers(record, form.content_type) if settings.cloudevents == "binary" else ()
         sent = KafkaRecord(topic, partition, form.key(topic, record), form.value(topic, record), headers)
-        if images is None or (images.images is None and not images.expired) or sent.size <= target.largest_record:
+        if images is None or (images.images is None and not images.expired) or sent.size <= settings.largest_record:
             return sent
         return self._change(replace(record, images=Imaged(images.table, None)), topic)
 

@@ -27,24 +27,12 @@ def _open(name: str, settings: KafkaSinkSettings, around: Surroundings) -> Reach
     from tailrace_spark.sinks.kafka.shares import KafkaShares
 
     own_kafka, prefix = settings.kafka.reveal(), around.prefix
-    target = KafkaTarget(
-        name=name,
-        prefix=prefix,
-        topic=settings.topic,
-        partitions=settings.partitions,
-        most_topics=settings.most_topics,
-        whole_key=settings.key == "primary",
-        cloudevents=settings.cloudevents,
-        debezium=settings.format == "debezium",
-        tombstones=settings.tombstones,
-        largest_record=settings.largest_record,
-        timeout=settings.transaction_timeout_seconds,
-    )
+    target = KafkaTarget(name=name, prefix=prefix, settings=settings)
     _require_apart(name, settings.topic, prefix, shared=not own_kafka)
     config = own_kafka or dict(around.kafka)
-    outlet = KafkaOutlet(config, target, registry=_registry(name, settings), letters=around.letters)
+    outlet = KafkaOutlet(config, target, registry=_registry(target), letters=around.letters)
     images = images_for(name, settings, around)
-    opener = KafkaOpener(name, settings, config, target, around.letters)
+    opener = KafkaOpener(config, target, around.letters)
     shares = KafkaShares(outlet, opener)
     return ChangeLogSink(outlet, images.store, shares, images.planner, transactions=settings.transactions)
 
@@ -70,8 +58,6 @@ def _require_apart(name: str, topic: str, prefix: str, *, shared: bool) -> None:
 class KafkaOpener:
     """Makes the outlet of a worker process."""
 
-    name: str
-    settings: KafkaSinkSettings = field(repr=False)
     config: Mapping[str, Scalar] = field(repr=False)
     target: KafkaTarget
     letters: Letters = LOGGED
@@ -80,11 +66,12 @@ class KafkaOpener:
         """As Opener says."""
         from tailrace_spark.sinks.kafka.shares import WorkerKafkaOutlet
 
-        registry = _registry(self.name, self.settings)
+        registry = _registry(self.target)
         return WorkerKafkaOutlet(self.config, self.target, registry=registry, letters=self.letters)
 
 
-def _registry(name: str, settings: KafkaSinkSettings) -> Registry | None:
+def _registry(target: KafkaTarget) -> Registry | None:
+    name, settings = target.name, target.settings
     if settings.encoding == "json":
         return None
     try:

@@ -9,6 +9,7 @@ from typing import Any, cast
 from tailrace_spark.batch.delivery import DeadLetter, RecordId
 from tailrace_spark.sinks.kafka.json_format import KafkaRecord
 from tailrace_spark.sinks.kafka.outlet import KafkaBatch, KafkaOutlet, KafkaTarget
+from tailrace_spark.sinks.kafka.settings import KafkaSinkSettings
 
 
 class Producer:
@@ -46,7 +47,7 @@ class Outlet:
 
 def test_progress_follows_once_all_else_is_acknowledged() -> None:
     """Else every other task waits for all of this one's records, at the one partition of the topic of progress."""
-    producer, target = Producer(), KafkaTarget(name="out", prefix="t", topic="changes.{keyspace}.{table}")
+    producer, target = Producer(), KafkaTarget(name="out", prefix="t", settings=KafkaSinkSettings())
     batch = KafkaBatch(cast(KafkaOutlet, Outlet(producer.calls)), cast(Any, producer), target, {})
     batch.set_aside(DeadLetter(RecordId("t.shop.items", 3, 5), "no change"))
     assert batch.commit().dead_letters == 1

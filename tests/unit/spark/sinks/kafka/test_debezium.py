@@ -305,6 +305,7 @@ def test_settings_that_do_not_go_together() -> None:
 
 @pytest.mark.promise("sinks.one-table-alone")
 def test_the_longest_names_leave_room_for_the_topic_of_static_rows() -> None:
-    route = KafkaTarget(name="k", prefix="p", topic="changes.{keyspace}.{table}", debezium=True).route()
+    settings = KafkaSinkSettings.model_validate({"format": "debezium", "images": "sqlite://"})
+    route = KafkaTarget(name="k", prefix="p", settings=settings).route()
     topics = {route.of_table(of) + STATIC for of in LONG_NAMES}
     assert (len(topics), max(map(len, topics))) == (2, 249)
