@@ -91,23 +91,16 @@ class CassandraStore:
         query = "SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = %s"
         return bool(self._execute(query, (keyspace,)))
 
-    def static(self, keyspace: str, table: str) -> frozenset[str]:
-        """The names of a table's static columns; none where there is no such table."""
-        rows = self._execute(
-            "SELECT column_name, kind FROM system_schema.columns WHERE keyspace_name = %s AND table_name = %s",
-            (keyspace, table),
-        )
-        return frozenset(name for name, kind in rows if kind == "static")
-
-    def key(self, keyspace: str, table: str) -> Sequence[KeyColumn]:
-        """A table's primary key, in its order; empty where there is no such table."""
+    def layout(self, keyspace: str, table: str) -> tuple[Sequence[KeyColumn], frozenset[str]]:
+        """A table's primary key, in its order, and its static columns; empty where there is no such table."""
         rows = self._execute(
             "SELECT kind, position, column_name, clustering_order FROM system_schema.columns WHERE keyspace_name = %s "
             "AND table_name = %s",
             (keyspace, table),
         )
         key = sorted((row for row in rows if row[1] >= 0), key=lambda row: (row[0] != "partition_key", row[1]))
-        return tuple(KeyColumn(name, kind, order == "desc") for kind, _, name, order in key)
+        static = frozenset(name for kind, _, name, _ in rows if kind == "static")
+        return tuple(KeyColumn(name, kind, order == "desc") for kind, _, name, order in key), static
 
     def identity(self, keyspace: str, table: str) -> tuple[UUID, str] | None:
         """The id and the comment of a table; None where there is no such table."""

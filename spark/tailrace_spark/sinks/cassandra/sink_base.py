@@ -228,7 +228,7 @@ class CassandraSink(ABC):
 
     def __init__(self, store: Store, keyspace: str, letters: Letters, opener: Opener | None = None) -> None:
         """`keyspace`: the template of those there. With an `opener` executors write too."""
-        self._cluster = store
+        self._store = store
         self._keyspace = keyspace
         self._letters = letters
         self._opener = opener
@@ -238,7 +238,7 @@ class CassandraSink(ABC):
 
     def reach(self) -> None:
         """Connect, and write nothing. Raises ServiceError where the cluster does not answer or refuses."""
-        self._cluster.connect()
+        self._store.connect()
 
     @property
     def capabilities(self) -> Capabilities:
@@ -267,7 +267,7 @@ class CassandraSink(ABC):
 
     def close(self) -> None:
         """Give the connections back."""
-        self._cluster.close()
+        self._store.close()
 
     def _writer(self, definitions: Definitions) -> CassandraWriter:
         """Make and widen tables for shares."""
@@ -287,7 +287,7 @@ class CassandraSink(ABC):
         tables = {id(delivered.change.table): delivered.change.table for delivered in changes}.values()
         for name in {self._target_name(table) for table in tables}:
             if name in self._ids:
-                identity = self._cluster.identity(*name)
+                identity = self._store.identity(*name)
                 if identity is None or identity[0] != self._ids[name]:
                     self._forget()
                     return
@@ -304,7 +304,7 @@ class CassandraSink(ABC):
                 return make()
             return make()
         except RefusedError as error:
-            if not self._cluster.has_keyspace(self._keyspace_of(table.keyspace)):
+            if not self._store.has_keyspace(self._keyspace_of(table.keyspace)):
                 raise NoKeyspaceError(
                     f"table {name}: {error}; the keyspace must exist, and this role may make and alter tables in it"
                 ) from error

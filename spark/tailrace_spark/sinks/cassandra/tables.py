@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 from uuid import UUID
 
 from tailrace_schemas.cql.types import CqlType, quote_identifier
 from tailrace_schemas.errors import SettingsError, UnsupportedError
 from tailrace_schemas.table import ColumnKind, Table
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Summary
-from tailrace_spark.sinks.cassandra.cluster import KeyColumn
+from tailrace_spark.sinks.cassandra.cluster import CassandraStore, KeyColumn
 from tailrace_spark.sinks.cassandra.cql import Mutation, Writes, check_writable, target_type
 from tailrace_spark.sinks.cassandra.settings import CassandraSinkSettings
 from tailrace_spark.sinks.cassandra.sink_base import (
     CassandraSink,
-    Store,
     TableWriters,
     TargetName,
     WorkerStore,
@@ -30,14 +29,6 @@ from tailrace_spark.sinks.table_faults import is_of_table, reason_of, refusals_o
 log = logging.getLogger("tailrace_spark")
 
 _FOLLOWS: Final = "follows the table "
-
-
-class TableStore(Store, Protocol):
-    """What the sink asks of a cluster besides."""
-
-    def static(self, keyspace: str, table: str) -> frozenset[str]: ...
-
-    def key(self, keyspace: str, table: str) -> Sequence[KeyColumn]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,21 +47,22 @@ class CassandraTablesSink(CassandraSink):
     (docs/sinks/cassandra.md) or the cluster refuses goes to the dead letters.
     """
 
+    _store: CassandraStore
+
     def __init__(
-        self, store: TableStore, *, keyspace: str = "{keyspace}", lists: bool = False, largest: int = 16 << 20,
-        clock: Callable[[], float] = time.time, opener: TablesOpener | None = None, letters: Letters = LOGGED,
-    ) -> None:  # fmt: skip
-        """`lists`: lists that are not frozen are maps there. `largest`: bytes of a change
-        that the cluster takes. `clock`: seconds since 1970. With an `opener` tasks write too."""
-        super().__init__(store, keyspace, letters, opener)
-        self._store = store
-        self._lists = lists
-        self._largest = largest
-        self._clock = clock
-        self._writers = TableWriters(self._ready, clock)
+        self,
+        store: CassandraStore,
+        settings: CassandraSinkSettings,
+        letters: Letters,
+        opener: TablesOpener | None = None,
+    ) -> None:
+        """With an `opener` tasks write too."""
+        super().__init__(store, settings.keyspace, letters, opener)
+        self._settings = settings
+        self._writers = TableWriters(self._ready, time.time)
 
     def _piece(self, piece: Piece, letters: list[DeadLetter]) -> Summary:
-        now = int(self._clock())
+        now = int(time.time())
         written = self._writes(piece.changes, letters, now)
 
         def again() -> list[_Written]:
@@ -90,6 +82,7 @@ class CassandraTablesSink(CassandraSink):
 
     def _writes(self, changes: Iterable[Delivered], letters: list[DeadLetter], now: int) -> list[_Written]:
         writes: list[_Written] = []
+        largest = self._settings.largest_mutation_kibibytes
         for delivered in changes:
             try:
                 mutation = self._writers.of(delivered.change.table).mutation(delivered.change, now)
@@ -98,8 +91,8 @@ class CassandraTablesSink(CassandraSink):
                     raise
                 letters.append(DeadLetter(delivered.record_id, reason_of(error), delivered.message))
                 continue
-            if mutation is not None and mutation.size > self._largest:
-                reason = f"{mutation.size} bytes are more than largest_mutation_kibibytes, {self._largest >> 10}"
+            if mutation is not None and mutation.size > largest << 10:
+                reason = f"{mutation.size} bytes are more than largest_mutation_kibibytes, {largest}"
                 letters.append(DeadLetter(delivered.record_id, reason, delivered.message))
             elif mutation is not None:
                 writes.append(_Written(delivered, mutation))
@@ -115,7 +108,7 @@ class CassandraTablesSink(CassandraSink):
         return self._made(table, name, lambda: self._prepare(table, keyspace, name))
 
     def _prepare(self, table: Table, keyspace: str, name: str) -> Writes:
-        check_writable(table, lists=self._lists)
+        check_writable(table, lists=self._settings.lists == "map")
         types = {column.name: target_type(column.type) for column in (*table.key, *table.columns)}
         make_types(self._store, keyspace, types.values())
         existing = self._store.columns(keyspace, table.name)
@@ -125,9 +118,10 @@ class CassandraTablesSink(CassandraSink):
             existing = self._store.columns(keyspace, table.name)
         identity = self._store.identity(keyspace, table.name)
         _identify(table, name, identity)
-        _check(table, name, types, existing, self._store.key(keyspace, table.name))
+        key, target_static = self._store.layout(keyspace, table.name)
+        _check(table, name, types, existing, key)
         static = {column.name for column in table.static}
-        _check_static(table, name, static, self._store.static(keyspace, table.name), types.keys() & existing.keys())
+        _check_static(table, name, static, target_static, types.keys() & existing.keys())
         for column in [column for column in types if column not in existing]:
             kind = " STATIC" if column in static else ""
             self._store.define(f"ALTER TABLE {name} ADD {quote_identifier(column)} {types[column]}{kind}")
@@ -152,16 +146,9 @@ class TablesOpener:
         """As Opener says."""
         return self.sink(WorkerStore(self.settings, f"sink.{self.name}"))
 
-    def sink(self, store: TableStore, opener: TablesOpener | None = None) -> CassandraTablesSink:
+    def sink(self, store: CassandraStore, opener: TablesOpener | None = None) -> CassandraTablesSink:
         """One by these settings; with an `opener` the driver's."""
-        return CassandraTablesSink(
-            store,
-            keyspace=self.settings.keyspace,
-            lists=self.settings.lists == "map",
-            largest=self.settings.largest_mutation_kibibytes << 10,
-            opener=opener,
-            letters=self.letters,
-        )
+        return CassandraTablesSink(store, self.settings, self.letters, opener)
 
 
 def _identify(table: Table, name: str, identity: tuple[UUID, str] | None) -> None:

@@ -159,7 +159,6 @@ class LogTablesSink(CassandraSink):
         logged once more are written too. `lateness_ms` is as WatermarkedSink says.
         With an `opener` tasks write too; their own sinks make no tables."""
         super().__init__(store, keyspace, letters, opener)
-        self._store = store
         self._ttl = ttl_seconds
         self._keep_dropped = keep_dropped
         self._streamed = streamed
