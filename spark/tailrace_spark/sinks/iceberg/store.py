@@ -186,30 +186,22 @@ class IcebergStore:
         self._settings = settings
         self._manifests = manifests
         self._remote = settings.remote
-        self._path = settings.path.rstrip("/") if settings.remote else os.path.abspath(settings.path)
+        self.path = settings.path.rstrip("/") if settings.remote else os.path.abspath(settings.path)
+        """The warehouse."""
         self._directory_alone = not settings.catalog.root
         self._root = tuple(settings.namespace.split(".")) if settings.namespace else ()
-        self._file_bytes = settings.file_mebibytes << 20
-        self.catalog = IcebergCatalog(settings, self._path)
+        self.file_bytes = settings.file_mebibytes << 20
+        """About how large a data file gets."""
+        self.catalog = IcebergCatalog(settings, self.path)
 
     def __reduce__(self) -> tuple[type[IcebergStore], tuple[IcebergSinkSettings, int]]:
         """A copy in another process has a connection of its own."""
-        return IcebergStore, (self._settings.model_copy(update={"path": self._path}), self._manifests)
-
-    @property
-    def path(self) -> str:
-        """The warehouse."""
-        return self._path
-
-    @property
-    def file_bytes(self) -> int:
-        """About how large a data file gets."""
-        return self._file_bytes
+        return IcebergStore, (self._settings.model_copy(update={"path": self.path}), self._manifests)
 
     def reach(self) -> None:
         """See that the directory may be written, and the catalog answers. Raises ServiceError."""
         if not self._remote:
-            require_writable(self._path)
+            require_writable(self.path)
         self.names()
 
     def open(self, name: str) -> IcebergTable | None:
@@ -228,17 +220,17 @@ class IcebergStore:
         """The names of all tables, sorted: KEYSPACE.NAME, and those of states and dead letters."""
         if not self._catalog_exists():
             return []
-        with self.catalog.answering(self._path):
+        with self.catalog.answering(self.path):
             return sorted(f"{keyspace}.{name}" for keyspace, name in self.catalog.names(self._root))
 
     def uri(self, name: str) -> str:
         """The table's name in the catalog, and the warehouse."""
-        return f"{'.'.join((*self._root, name))} in {self._path}"
+        return f"{'.'.join((*self._root, name))} in {self.path}"
 
     def location(self, name: str) -> str:
         """Where a table stands whose catalog does not decide that."""
         namespace, rest = self.split(name)
-        return "/".join((self._path, *namespace, rest))
+        return "/".join((self.path, *namespace, rest))
 
     def split(self, name: str) -> tuple[tuple[str, ...], str]:
         """The namespace and the name of a table; no keyspace has a dot in its name."""
@@ -248,7 +240,7 @@ class IcebergStore:
     @property
     def directory(self) -> str | None:
         """See LakeStore."""
-        return None if self._remote else self._path
+        return None if self._remote else self.path
 
     def typed(self, schema: Any) -> Any:
         """The schema in types that Iceberg has: no whole numbers of less than 32 bits."""
@@ -263,10 +255,10 @@ class IcebergStore:
             **_noted(with_format({})),
             "comment": says,
             TableProperties.FORMAT_VERSION: "2",
-            TableProperties.WRITE_TARGET_FILE_SIZE_BYTES: str(self._file_bytes),
+            TableProperties.WRITE_TARGET_FILE_SIZE_BYTES: str(self.file_bytes),
         }
         if self._directory_alone:
-            os.makedirs(self._path, exist_ok=True)  # for the catalog in it
+            os.makedirs(self.path, exist_ok=True)  # for the catalog in it
         with self.catalog.answering(self.uri(name)):
             self.catalog.require_namespace(namespace)
             catalog = self.catalog.connected
@@ -313,7 +305,7 @@ class IcebergStore:
         del here
         rows = self._rows(batches)
         with self.catalog.answering(self.uri(name)):
-            return write_rows(table.iceberg.metadata, table.iceberg.io, rows, self._file_bytes)
+            return write_rows(table.iceberg.metadata, table.iceberg.io, rows, self.file_bytes)
 
     def stage_merge(
         self, name: str, table: IcebergTable, rows: Any, named_by: Sequence[str], *, here: bool = False
@@ -322,7 +314,7 @@ class IcebergStore:
         del here
         with self.catalog.answering(self.uri(name)):
             changed, removed = self._replacing(table, rows, named_by)
-            files = write_rows(table.iceberg.metadata, table.iceberg.io, changed, self._file_bytes)
+            files = write_rows(table.iceberg.metadata, table.iceberg.io, changed, self.file_bytes)
             return files, [file.file_path for file in removed]
 
     def commit_staged(
@@ -367,7 +359,7 @@ class IcebergStore:
         self, transaction: Transaction, table: IcebergTable, rows: Any, removed: Sequence[DataFile]
     ) -> None:
         """Have the transaction remove files, and add rows in new ones."""
-        added = write_rows(transaction.table_metadata, table.iceberg.io, rows, self._file_bytes)
+        added = write_rows(transaction.table_metadata, table.iceberg.io, rows, self.file_bytes)
         self._commit_data_files(transaction, table, added, removed)
 
     def _commit_data_files(
@@ -386,7 +378,7 @@ class IcebergStore:
 
     def _catalog_exists(self) -> bool:
         """Whether there is something to ask: a directory's catalog is made with its first table."""
-        return not self._directory_alone or os.path.exists(f"{self._path}/{DATABASE}")
+        return not self._directory_alone or os.path.exists(f"{self.path}/{DATABASE}")
 
 
 class IcebergTable:
