@@ -118,7 +118,7 @@ BREAKAGES: Final = {
     "tasks-of-log-tables-know-only-their-own-definitions": breakage(
         "rows of log tables follow from all definitions of their table, by tasks too",
         "tailrace_spark.sinks.cassandra.log.sink:LogTablesSink.begin",
-        constant("plan.definitions != self._texts", False),
+        constant("plan.definitions != self._known", False),
         Red("unit/spark/sinks/cassandra/log/test_tasks.py", "test_tasks_go_by_all_definitions_that_the_driver_knows"),
     ),
     "a-task-writes-a-part-of-an-update": breakage(
