@@ -34,7 +34,7 @@ PATTERNS: Final[Mapping[str, Sequence[str]]] = {
     "kills": ("integration/faults/*", "integration/*kills*"),
     "server": ("integration/server/*",),
     "snapshots": ("integration/snapshot/*",),
-    "rings": ("integration/topology/*", "integration/test_schema_copies.py"),
+    "rings": ("integration/topology/*",),
     "streams": ("integration/*",),
     "sinks": ("unit/spark/sinks/*",),
     "rest": ("*",),

@@ -145,13 +145,6 @@ BREAKAGES: Final = {
         Red(LIFE, "test_segments_that_cassandra_deleted_unread_are_reported_once", r'agent\.count\("lost"\) == 1'),
         session="deleted",
     ),
-    "dropped-is-not-told": breakage(
-        "what was dropped unread is reported as loss",
-        "tailrace.retention.missing:Register.look",
-        replace("self._add(Missing.LOST, span, position)", "self._reported = united(self._reported, [span])"),
-        Red(LIFE, "test_dropping_the_oldest_is_reported_as_loss", r'agent\.count\("lost"\) > 0'),
-        session="life",
-    ),
     "told-at-each-commit": breakage(
         "and once",
         "tailrace.retention.missing:Register.committed",

@@ -7,12 +7,10 @@ from typing import Final
 from tests.breakages.breakage import Needs, Red, breakage
 from tests.breakages.mutations import argument, drop, give, insert, replace, swap, together, unwrap
 
-TOPIC: Final = "integration/topology/test_generations.py"
 JOINING: Final = "integration/topology/test_three_nodes.py"
 CHANGING: Final = "integration/topology/test_changing_ring.py"
 COMPLETENESS: Final = "unit/spark/job/test_upkeep.py"
 UPKEEP: Final = "unit/spark/job/test_upkeep.py"
-SWITCH: Final = "integration/test_generation_switch.py"
 
 BREAKAGES: Final = {
     "a-ring-is-its-tokens": breakage(
@@ -35,21 +33,19 @@ BREAKAGES: Final = {
         "a generation goes when nothing of its time is kept, by the broker's clock",
         "tailrace_schemas.generation_records:GenerationLog._expire",
         drop("appended - retention < oldest"),
-        Red(TOPIC, "test_generations_of_which_no_change_is_kept_go_for_every_reader", "the first went too early"),
-        needs=Needs.KAFKA,
+        Red("unit/schemas/test_streams.py", "test_what_breaks_a_rule_lets_nothing_go[too early by a millisecond]"),
     ),
     "a-commit-just-in-time": breakage(
         "a generation is known 5 s before it operates",
         "tailrace_schemas.generation_records:GenerationLog._judge",
         unwrap("commit.timestamp - LEEWAY_MS", "commit.timestamp"),
-        Red(TOPIC, "test_the_brokers_time_decides_whether_a_proposal_came_early_enough"),
-        needs=Needs.KAFKA,
+        Red("unit/schemas/test_generation_records.py", "test_what_breaks_a_rule_is_ignored[late by a millisecond]"),
     ),
     "a-tail-without-its-signs": breakage(
         "a key has the token that Cassandra gives it",
         "tailrace_schemas.tokens:token",
         unwrap("hash64(key)[0] if ... else ...", "hash64(key)[0]"),
-        Red("unit/schemas/test_tokens.py", "test_cassandra_vectors_with_signed_tails"),
+        Red("unit/schemas/test_tokens.py", "test_cassandra_vectors"),
     ),
     "tokens-without-their-sign": breakage(
         "a change and its stream have the same replicas",
@@ -64,8 +60,7 @@ BREAKAGES: Final = {
         "a change is assigned by its write time, to the microsecond",
         "tailrace_spark.streams.lookup:StreamTable.assign",
         argument("np.searchsorted(...)", "side", "'left'"),
-        Red(SWITCH, "test_generations_switch_in_the_middle_of_a_load"),
-        needs=Needs.KAFKA,
+        Red("unit/spark/streams/test_lookup.py", "test_equal_to_the_scalar_rules"),
     ),
     "logs-that-stay-are-not-counted": breakage(
         "the v1 table is imported whole, as far as tables with CDC keep changes",

@@ -10,7 +10,7 @@ from tests.breakages.mutations import argument, compare, constant, drop, give, r
 POSITION: Final = "integration/test_schema_by_position.py"
 EVENTS: Final = "integration/test_schema_events.py"
 AGENTS: Final = "integration/test_agent.py"
-PEERS: Final = "integration/faults/test_peers.py"
+TRANSCODED: Final = "unit/changes/test_transcode.py"
 DEFINITIONS: Final = "integration/faults/test_definitions.py"
 COMMANDS: Final = "integration/test_commands.py"
 FORMS: Final = "unit/schemas/avro/test_forms.py"
@@ -47,7 +47,6 @@ BREAKAGES: Final = {
         replace("apply_ddl(self._live, waiting)", "bool(self.learn())"),
         Red(POSITION, "test_ddl_while_the_agent_runs", r"(?m)^> +(check|end)\(bench"),
         Red(POSITION, "test_ddl_while_the_agent_is_stopped", r"(?m)^> +(check|end)\(bench"),
-        Red(PEERS, "test_a_write_right_behind_ddl", r"(?m)^E +(AssertionError|assert|ValueError)"),
         Red("integration/faults/test_connections.py", "test_while_it_runs", r"not in \d+ s"),
         needs=Needs.NODE,
     ),
@@ -113,7 +112,6 @@ BREAKAGES: Final = {
         "what no definition explains is parked, its segment kept",
         "tailrace.agent.loop:Session._publish_next",
         replace("not self._parking.park(entry, error)", "self._lot.full"),
-        Red(AGENTS, "test_an_unknown_table_waits_until_it_is_explained", r'"parked" in agent'),
         Red(COMMANDS, "test_what_nothing_explains_is_parked_told_and_published_by_hand", r"not in \d+ s"),
         needs=Needs.NODE,
     ),
@@ -149,23 +147,19 @@ BREAKAGES: Final = {
         replace(
             "_put_elements(out, cells, data, column, column_index, first, raw_values, False)", "write_long(out, 0)"
         ),
-        Red(PEERS, "test_statics_collections_and_times_to_live", r"cell\.tombstone"),
-        Red(PEERS, "test_what_was_published_is_what_the_log_has", r"\b[1-9]\d* altered\b"),
-        needs=Needs.NODE,
+        Red(TRANSCODED, "test_every_table_as_if_it_had_cdc[5.0.1/uncompressed]"),
     ),
     "fields-by-their-order": breakage(
         "single fields of a user type are told apart",
         "tailrace_schemas.transcode.edits:_field_cell",
         compare("_field_number(cells, data, cell) == number", ">="),
-        Red(PEERS, "test_every_type_that_others_lose_or_change", r"for cell in updated\.cells"),
-        needs=Needs.NODE,
+        Red(TRANSCODED, "test_every_table_as_if_it_had_cdc[5.0.1/uncompressed]"),
     ),
     "deletions-behind-data": breakage(
         "an older range deletion comes before a row",
         "tailrace.changes.transcode:_rank",
         constant("unit.written", 0),
-        Red(PEERS, "test_deletions_beside_writes", r"assert ops =="),
-        needs=Needs.NODE,
+        Red(TRANSCODED, "test_every_table_as_if_it_had_cdc[5.0.1/uncompressed]"),
     ),
     "schemas-of-a-megabyte-at-most": breakage(
         "a definition of any size that Cassandra takes is announced",

@@ -8,7 +8,7 @@ from tests.breakages.breakage import Needs, Red, breakage
 from tests.breakages.mutations import constant, drop, give, replace, unwrap
 
 KNOWN: Final = "unit/spark/shaping/test_change_filters.py"
-FILTERED: Final = "integration/test_filters.py"
+FILTERED: Final = "integration/test_stream_tasks.py"
 CURRENT: Final = "unit/spark/sinks/delta/test_current.py"
 
 BREAKAGES: Final = {
@@ -72,7 +72,7 @@ BREAKAGES: Final = {
         "tailrace_spark.tasks.partition_writer:_PartitionRecords._decoded",
         drop("self.counts += RecordCounts(left_out=dict(filters.left_out))"),
         Red(
-            "integration/test_stream_tasks.py",
+            FILTERED,
             "test_changes_are_filtered_and_masked_by_the_driver_and_by_tasks[executors]",
             "left_out",
         ),

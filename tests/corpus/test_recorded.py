@@ -12,7 +12,10 @@ from tests.corpus.corpus import Corpus, View
 from tests.corpus.keeping import VERSIONS, kept
 
 
-@pytest.mark.promise("agent.whole-change")
+@pytest.mark.promise(
+    "agent.whole-change", "others.user-types", "others.statics", "others.set-element", "others.lists",
+    "others.counters", "others.exact-values", "others.ttl", "others.vector",
+)  # fmt: skip
 @pytest.mark.slow
 @pytest.mark.parametrize("name", VERSIONS)
 def test_the_log_says_what_the_node_answered(name: str, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
-"""Jobs on a cluster, run as a program: changes of one table as JSON lines, each with its worker; or merged rows.
+"""A job on a cluster, run as a program: changes of one table as JSON lines, each with its worker.
 
-Run with `changes` or `merged`, the table's name, then the settings' file.
+Run with the table's name, then the settings' file.
 """
 
 from __future__ import annotations
@@ -8,14 +8,14 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from tailrace_common.settings import Settings, load_settings
-from tailrace_spark import changes, merging
+from tailrace_common.settings import load_settings
+from tailrace_spark import changes
 from tailrace_spark.job.session import spark_session
 
 COLUMNS = "op string, value string, stream_id binary, marks array<string>, worker string"
@@ -43,26 +43,11 @@ def show(frame: DataFrame, _batch: int) -> None:
         sys.stdout.write(json.dumps(shown) + "\n")
 
 
-def show_rows(settings: Settings, table: str) -> Callable[[DataFrame, int], None]:
-    def read(_batch: int) -> None:
-        return None
-
-    def write(rows: DataFrame, _batch: int) -> None:
-        for row in rows.where("row IS NOT NULL").select("row.*").collect():
-            sys.stdout.write(json.dumps(row.asDict()) + "\n")
-
-    return merging(settings, table, read, write)
-
-
-def main(job: str, table: str, file: str) -> None:
+def main(table: str, file: str) -> None:
     settings = load_settings(Path(file), os.environ)
     spark = spark_session(settings.stream.spark.reveal())
-    if job == "merged":
-        writer = changes(spark, settings).writeStream.foreachBatch(show_rows(settings, table))
-    else:
-        frame = changes(spark, settings, table).selectExpr("op", "columns.v AS value", "stream_id", "marks")
-        writer = frame.writeStream.foreachBatch(show)
-    writer.trigger(availableNow=True).start().awaitTermination()
+    frame = changes(spark, settings, table).selectExpr("op", "columns.v AS value", "stream_id", "marks")
+    frame.writeStream.foreachBatch(show).trigger(availableNow=True).start().awaitTermination()
     spark.stop()
 
 

@@ -9,7 +9,7 @@ PARTITIONS = 3
 
 
 def statements(seed: int, count: int, table: str) -> Iterator[str]:
-    """Statements on a table like `a` of tests.integration.guide; no two of them have the same write time."""
+    """Statements on a table like `a` of `test_log_tables.py`; no two of them have the same write time."""
     chance = random.Random(seed)
     for number in range(count):
         yield _statement(chance, table, number)

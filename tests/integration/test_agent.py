@@ -23,7 +23,6 @@ from tests.integration.agents import (
     in_log_order,
     ints,
     published,
-    roll_over,
     settings_for,
     start_here,
 )
@@ -55,16 +54,14 @@ class Bench:
             settings["agent"]["cdc_raw_directory"] = str(cdc_raw)
         return AgentProcess(self._directory, settings, name)
 
-    def create(self, table: str = "t", cdc: bool = True) -> None:
+    def create(self, table: str = "t") -> None:
         """A table of k int, v text."""
-        self.session.execute(
-            f"CREATE TABLE {self.keyspace}.{table} (k int PRIMARY KEY, v text) WITH cdc = {str(cdc).lower()}"
-        )
+        self.session.execute(f"CREATE TABLE {self.keyspace}.{table} (k int PRIMARY KEY, v text) WITH cdc = true")
 
-    def write(self, keys: range, table: str = "t", text: str = "v") -> None:
+    def write(self, keys: range, table: str = "t") -> None:
         """One row for each key, many at once."""
         insert = self.session.prepare(f"INSERT INTO {self.keyspace}.{table} (k, v) VALUES (?, ?)")
-        execute_concurrent_with_args(self.session, insert, [(key, text) for key in keys], concurrency=32)
+        execute_concurrent_with_args(self.session, insert, [(key, "v") for key in keys], concurrency=32)
 
     def records(self, table: str = "t") -> list[Published]:
         """What is in the table's topic."""
@@ -107,25 +104,6 @@ def test_every_change_arrives_once_where_its_token_says(bench: Bench) -> None:
         assert record.change.op is Op.INSERT
 
 
-@pytest.mark.spine
-def test_a_table_switched_on_later_is_published_from_there_on(bench: Bench) -> None:
-    """ALTER ... cdc = true after the agent's start, a write at once; off again, a write at once."""
-    bench.create(cdc=False)
-    with bench.agent() as agent:
-        agent.until_ready()
-        bench.write(range(10))
-        bench.session.execute(f"ALTER TABLE {bench.keyspace}.t WITH cdc = true")
-        bench.write(range(10, 20))
-        agent.until(lambda: agent.count("changes") >= 10)
-        bench.session.execute(f"ALTER TABLE {bench.keyspace}.t WITH cdc = false")
-        bench.write(range(20, 30))
-        bench.create("end")
-        bench.write(range(1), "end")
-        agent.until(lambda: agent.count("changes") >= 11)
-        assert agent.stop() == 0
-    assert bench.keys() == Counter(range(10, 20))
-
-
 @pytest.mark.promise("agent.wrong-directory")
 @pytest.mark.long
 def test_an_agent_of_a_wrong_directory_fences_nobody(bench: Bench, tmp_path: Path) -> None:
@@ -165,37 +143,6 @@ def test_a_table_dropped_while_unread_is_published_whole(bench: Bench) -> None:
         assert agent.stop() == 0
     assert bench.keys() == Counter(range(50))
     assert bench.keys("later") == Counter(range(10))
-
-
-def test_an_unknown_table_waits_until_it_is_explained(bench: Bench) -> None:
-    """Created in a segment that is deleted, written and dropped while no agent ran: everything else goes on, and when
-    its definition is back, it is published too."""
-    bench.create()
-    bench.create("gone")
-    last = roll_over(bench.session, bench.cassandra, bench.keyspace)
-    for path in bench.cassandra.cdc_raw.glob("CommitLog-*"):
-        if int(path.name.split("-")[2].split("_")[0].split(".")[0]) <= last:
-            path.unlink(missing_ok=True)
-    (row,) = bench.session.execute(
-        f"SELECT id FROM system_schema.tables WHERE keyspace_name = '{bench.keyspace}' AND table_name = 'gone'"
-    )
-    bench.write(range(10))
-    bench.write(range(5), "gone")
-    bench.session.execute(f"DROP TABLE {bench.keyspace}.gone")
-    bench.write(range(10, 20))
-    with bench.agent() as agent:
-        agent.until_ready()
-        agent.until(lambda: "parked" in agent.status().get("degraded", {}))
-        assert str(row.id) in agent.status()["degraded"]["parked"]
-        agent.until(lambda: bench.keys() == Counter(range(20)))
-        bench.session.execute(
-            f"CREATE TABLE {bench.keyspace}.gone (k int PRIMARY KEY, v text) WITH id = {row.id} AND cdc = true"
-        )
-        agent.until(lambda: agent.count("changes") >= 25)
-        agent.until(lambda: agent.faults() == {})
-        assert agent.stop() == 0
-    assert bench.keys() == Counter(range(20))
-    assert bench.keys("gone") == Counter(range(5))
 
 
 @pytest.mark.promise("agent.no-connection-at-start")

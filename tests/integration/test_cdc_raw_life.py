@@ -88,30 +88,6 @@ def test_a_full_cdc_raw_is_freed_and_writes_go_on(bench: Bench) -> None:
     assert not bench.spool.exists()
 
 
-@pytest.mark.long
-def test_dropping_the_oldest_is_reported_as_loss(bench: Bench) -> None:
-    """Kafka is down, and the agent was told to drop rather than to spool: writes go on, what is gone is named."""
-    total = 2 * LIMIT * ROWS
-    with bench.agent(on_pressure="drop-oldest") as agent, cql(bench.node) as session:
-        agent.until_ready()
-        bench.kafka.kill()
-        try:
-            bench.write_as_room_is_made(session, range(total))
-            agent.until(lambda: agent.count("dropped") > 0)
-            agent.kill()  # it could tell nobody; its successor finds what it did
-        finally:
-            bench.kafka.start()
-    with bench.agent() as agent:
-        agent.until(lambda: total - 1 in ints(bench.records()), 120)
-        agent.until(lambda: agent.count("lost") > 0)
-        assert agent.stop() == 4, agent.words()
-    spans = [loss["segments"] for loss in bench.losses().values()]
-    segments = {record.change.source.position.segment for record in bench.records() if record.change.source}
-    assert spans
-    assert not any(a <= segment <= b for a, b in spans for segment in segments if segment != spans[0][0])
-    assert set(ints(bench.records()).values()) == {1}
-
-
 @pytest.mark.promise("agent.vanished-segments")
 @pytest.mark.long
 def test_segments_that_cassandra_deleted_unread_are_reported_once(

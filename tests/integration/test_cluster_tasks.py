@@ -1,4 +1,4 @@
-"""The stream's tasks on a standalone cluster: executors share nothing with the driver, are killed, and fill a table."""
+"""The stream on a standalone cluster: executors share nothing with the driver, are killed, and fill a table."""
 
 from __future__ import annotations
 
@@ -140,3 +140,32 @@ def test_killed_executors_lose_nothing_and_write_nothing_twice(
 
 def _has_rows(database: Database) -> bool:
     return "tailrace_partitions" in database.names() and bool(database.select("SELECT 1 FROM tailrace_partitions"))
+
+
+@pytest.mark.promise("spark.caller-decides")
+def test_spark_submit_starts_the_stream_and_its_options_hold(
+    cluster: SparkCluster, compiled: Path, kafka: LocalKafka, prefix: str, feed: Feed, tmp_path: Path
+) -> None:
+    expected = publish(feed)
+    config, name = tmp_path / "tailrace.toml", f"submitted {prefix}"
+    config.write_text(
+        f'[kafka]\n"bootstrap.servers" = "{kafka.bootstrap}"\n[topics]\nprefix = "{prefix}"\n'
+        f'[stream]\nsnapshot = "never"\ncheckpoint = "{tmp_path}/checkpoint"\n'
+        f'[sink.local]\nurl = "sqlite:///{tmp_path}/sink.db"\n'
+        '[stream.spark]\n"spark.master" = "local[1]"\n"spark.sql.shuffle.partitions" = "3"\n'
+    )
+    jars = run([sys.executable, "-m", "tailrace_spark", "stream", "--jars"], tmp_path, compiled).strip()
+    options = {**cluster.driver_settings(), "spark.app.name": name}
+    submit = [str(Path(sys.executable).with_name("spark-submit")), "--jars", jars]
+    submit += [word for option, value in options.items() for word in ("--conf", f"{option}={value}")]
+    main = str(compiled / "tailrace_spark" / "__main__.py")
+    # spark-submit passes on both outputs of its Python as its own standard output.
+    output = run([*submit, main, "stream", "--once", "-c", str(config)], tmp_path, compiled)
+    assert "spark-submit has set spark.master: its value in [stream.spark] is ignored" in output
+    engine = sa.create_engine(f"sqlite:///{tmp_path}/sink.db")
+    rows = Database(str(engine.url), engine).select("SELECT id, v FROM shop_plain")
+    engine.dispose()
+    assert sorted(rows) == sorted(expected)
+    [application] = [app for app in cluster.master.state()["completedapps"] if app["name"] == name]
+    assert application["state"] == "FINISHED"
+    assert application["cores"] == len(cluster.workers)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
@@ -17,7 +16,6 @@ from tailrace.local import LocalKafka
 from tailrace_common.kafka import TopicReader
 from tailrace_common.kafka.topics import TopicMaker
 from tailrace_common.settings import Settings
-from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.topics import Internal, internal_topic
 from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
@@ -151,12 +149,6 @@ def test_the_example_of_its_page_writes(topics: Topics, tmp_path: Path) -> None:
     assert [(one["op"], one["key"]) for one in changes] == [("insert", {"id": 1})]
 
 
-def test_a_topic_that_would_be_read_again_is_refused() -> None:
-    settings = Settings.model_validate({"sink": {"out": {"type": "kafka", "topic": "{prefix}.{keyspace}.{table}"}}})
-    with pytest.raises(SettingsError, match=r"sink\.out\.topic: .* would be read again"):
-        open_sink("out", settings.sink["out"], "t")
-
-
 @pytest.mark.promise("debezium.folded")
 def test_debeziums_events_end_in_the_rows_of_the_source(kafka: LocalKafka, prefix: str, tmp_path: Path) -> None:
     """A process dies at every step of the second batch; each event is there once, tombstones behind deletions."""
@@ -234,25 +226,3 @@ def test_images_that_make_a_record_too_large_are_left_out(kafka: LocalKafka, pre
     with TopicReader(config, f"{prefix}-out.plain", beginning=True) as reader:
         found = [json.loads(record.value or b"") for _, record in reader.read_to_end()]
     assert [one["images"] is None for one in found] == [True, True, False]
-
-
-def test_what_expired_has_its_events_before_those_of_the_next_change(
-    kafka: LocalKafka, prefix: str, tmp_path: Path
-) -> None:
-    config: Config = {"bootstrap.servers": kafka.bootstrap}
-    target = target_of(prefix, format="debezium", images="sqlite://")
-    log, topic, clock = Log(PLAIN), Topic(), [1_000.0]
-    expiring = log.update((1,), (), 1, w=1)
-    expiring = replace(expiring, cells=(replace(expiring.cells[0], ttl=60, expires=1_060),))
-    store = ImageStore(f"sqlite:///{tmp_path}/i.db", clock=lambda: clock[0])
-    with closing(ChangeLogSink(KafkaOutlet(config, target), store)) as sink:
-        write_here(sink, [topic.piece(expiring)])
-        clock[0] = 1_060
-        assert write_here(sink, [topic.piece(log.insert((2,), (), 2))]) == Summary(changes=1, rows=3)
-    with TopicReader(config, f"{prefix}-out.plain", beginning=True) as reader:
-        found = [record for _, record in reader.read_to_end()]
-    told = [
-        (json.loads(one.key or b"")["payload"]["id"], one.value and json.loads(one.value)["payload"]["op"])
-        for one in found
-    ]
-    assert told == [(1, "c"), (1, "d"), (1, None), (2, "c")]

@@ -48,7 +48,6 @@ from tests.integration.agents import (
     settings_for,
     start_here,
 )
-from tests.integration.guide import EXAMPLES, TABLES, Example
 from tests.integration.replicated import statements
 from tests.integration.stream_settings import stream_settings
 
@@ -58,6 +57,15 @@ if TYPE_CHECKING:
 YEAR_2100 = 4_102_444_800_000
 """Milliseconds: a generation of then can still be announced, and USING TIMESTAMP writes into it today."""
 LATER = YEAR_2100 * 1000 + 5
+TABLES = {
+    "t": "CREATE TABLE {ks}.t (pk int, ck int, v int, l list<int>, PRIMARY KEY (pk, ck)) WITH cdc = true",
+    "o": "CREATE TABLE {ks}.o (pk int, ck int, v int, PRIMARY KEY (pk, ck)) WITH cdc = true",
+    "p": "CREATE TABLE {ks}.p (pk int, pk2 text, ck int, ck2 int, v int, PRIMARY KEY ((pk, pk2), ck, ck2)) "
+    "WITH CLUSTERING ORDER BY (ck DESC, ck2 ASC) AND cdc = true",
+    "a": "CREATE TABLE {ks}.a (pk int, ck int, ck2 text, v int, w text, s int static, m map<int, text>, c set<text>, "
+    "u {ks}.ut, f frozen<list<int>>, PRIMARY KEY (pk, ck, ck2)) WITH CLUSTERING ORDER BY (ck ASC, ck2 DESC) "
+    "AND cdc = true",
+}
 HISTORY = 180
 KEY = 1_000
 """Of rows in two tables and two generations."""
@@ -101,7 +109,7 @@ def follow(spark: SparkSession, settings: Settings, checkpoint: Path) -> list[Pr
 def logged(
     spark: SparkSession, cassandra: LocalCassandra, kafka: LocalKafka, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Logged]:
-    """What the guide's statements leave in the log tables."""
+    """What the statements leave in the log tables."""
     place, unique = tmp_path_factory.mktemp("log"), uuid4().hex[:12]
     prefix, keyspace = f"log{unique}", f"ks_{unique}"
     with cql(cassandra) as session:
@@ -157,10 +165,7 @@ LISTS = ("l = [1, 2, 1]", "l = l + [3]", "l = [0] + l", "l[1] = 5", "l = l - [1]
 
 
 def write(session: Session, keyspace: str) -> None:
-    """The guide's statements; rows of one key in two tables and two generations; columns added and dropped."""
-    for key, example in enumerate(EXAMPLES):
-        for statement in example.statements:
-            session.execute(_in_cql(statement, f"{keyspace}.{example.table}", key))
+    """Lists; rows of one key in two tables and two generations; a random history; columns added and dropped."""
     for assignment in LISTS:
         session.execute(f"UPDATE {keyspace}.t SET {assignment} WHERE pk = {KEY + 1} AND ck = 0")
     for table in ("t", "o"):
@@ -183,11 +188,6 @@ def write(session: Session, keyspace: str) -> None:
     session.execute(f"INSERT INTO {keyspace}.p (pk, pk2, ck, ck2, added) VALUES (-1, '', 2, 0, 'the last')")
 
 
-def _in_cql(statement: str, table: str, key: int) -> str:
-    words = [table if word == "T" else word for word in statement.split(" ")]
-    return " ".join(words).replace("$", str(key))
-
-
 def _plain(value: Any) -> object:
     """The driver's collections as Python's own."""
     match type(value).__name__:
@@ -202,12 +202,6 @@ def _plain(value: Any) -> object:
 def micros(time_uuid: Any) -> int:
     """The write time of a cdc$time, as ScyllaDB's guide computes it."""
     return (UUID(str(time_uuid)).time - 0x01B21DD213814000) // 10
-
-
-@pytest.mark.promise("log-tables.guide")
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
-def test_an_example_of_the_guide(logged: Logged, example: Example) -> None:
-    assert logged.log(example.table, example.columns, EXAMPLES.index(example)) == example.rows
 
 
 def test_a_lists_cells_have_their_time_uuids(logged: Logged) -> None:

@@ -203,22 +203,21 @@ def test_who_moves_a_host_by_hand_ends_its_agent(desk: Desk, forget: bool) -> No
 
 @pytest.mark.spine
 @pytest.mark.promise("agent.deleted-offsets")
-@pytest.mark.parametrize("emptied", [pytest.param(False, marks=pytest.mark.long), True])
-def test_a_host_whose_record_was_deleted_does_not_begin_again(desk: Desk, emptied: bool) -> None:
-    """With the topic, or with its records: `.progress` has the host's position. A retired host may begin again."""
+def test_a_host_whose_record_was_deleted_does_not_begin_again(desk: Desk) -> None:
+    """`.progress` has the host's position. A retired host may begin again."""
     told = Progress("c", "h", Position(1, 1, 7), Position(1, 1, 7), 1_700_000_000_000)
     with closing(desk.publisher()) as publisher:
         publisher.start()
         publisher.note(Internal.PROGRESS, progress_key("c", "h"), encode_progress(told))
         commit(publisher, desk, 7)
-    delete(desk, emptied=emptied)
+    delete_offsets(desk)
     for delivery in DELIVERIES:
         with closing(desk.publisher(delivery=delivery)) as publisher, pytest.raises(OffsetsLostError, match="1/1:7"):
             publisher.start()
     with closing(desk.publisher()) as hand:
         assert hand.start(lost=True) == Resume()
         hand.forget()
-    delete(desk, emptied=emptied)
+    delete_offsets(desk)
     with closing(desk.publisher()) as publisher:
         assert publisher.start() == Resume()
 
@@ -226,21 +225,9 @@ def test_a_host_whose_record_was_deleted_does_not_begin_again(desk: Desk, emptie
 DELIVERIES: tuple[Delivery, ...] = ("exactly-once", "at-least-once")
 
 
-def delete(desk: Desk, *, emptied: bool) -> None:
-    """Delete `.offsets`, or all that it has."""
+def delete_offsets(desk: Desk) -> None:
+    """Delete all records of `.offsets`, which Kafka refuses for compacted topics."""
     admin, topic = AdminClient({"bootstrap.servers": desk.kafka.bootstrap}), f"{desk.prefix}.offsets"
-    if emptied:
-        empty(admin, topic)
-        return
-    admin.delete_topics([topic])[topic].result(60)
-    until(lambda: topic not in admin.list_topics(timeout=60).topics, "the topic to be gone")
-    KafkaTopics(desk.config, desk.options).ensure_internal(INTERNAL)
-    # A broker hears of a topic a moment after it was made.
-    until(lambda: topic in admin.list_topics(timeout=60).topics, "the topic")
-
-
-def empty(admin: AdminClient, topic: str) -> None:
-    """Delete all records of a topic, which Kafka refuses for compacted ones."""
 
     def policy(value: str) -> None:
         entry = ConfigEntry("cleanup.policy", value, incremental_operation=AlterConfigOpType.SET)

@@ -167,7 +167,10 @@ def end(bench: Bench, agent: AgentProcess) -> None:
 
 
 @pytest.mark.spine
-@pytest.mark.promise("agent.definition-of-its-place", "agent.cdc-flag-of-its-place")
+@pytest.mark.promise(
+    "agent.definition-of-its-place", "agent.cdc-flag-of-its-place", "others.write-behind-ddl",
+    "others.write-behind-cdc-off",
+)  # fmt: skip
 def test_ddl_while_the_agent_runs(bench: Bench) -> None:
     """As fast as the node takes it; events hurry, and change nothing."""
     create(bench)

@@ -246,7 +246,7 @@ def test_truncations_in_segments_without_cdc_data(cassandra: LocalCassandra, ben
 
 @pytest.mark.promise("agent.metadata-epoch")
 @pytest.mark.long
-@pytest.mark.parametrize("release", ["4.0", "4.1", "6.0"])
+@pytest.mark.parametrize("release", ["4.0", "6.0"])
 def test_everything_on_other_versions(means: Means, tmp_path: Path, release: str, bench_of: BenchOf) -> None:
     """The same, on a node of its own."""
     if means is Means.CONTAINERS:

@@ -1,4 +1,4 @@
-"""The stream on a real Kafka and Spark: topics to SQLite, PostgreSQL and MariaDB, restarts, re-delivery, poison."""
+"""The stream on a real Kafka and Spark: topics to SQLite and PostgreSQL, restarts, re-delivery, poison."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.letters import LetterTopic
 from tailrace_spark.sinks.protocol import BatchWrite, Needed, nothing_needed
 from tailrace_spark.sinks.sql.sink import SqlSink
-from tests import mariadb
 from tests.integration.feed import GENERATION_AT, Feed
 from tests.integration.letters import letters_in
 from tests.integration.queries import status_of
@@ -68,25 +67,13 @@ class TaskDatabase(Database):
     """A database that a stream's tasks write."""
 
 
-@pytest.fixture(
-    params=[
-        ("sqlite", Database),
-        pytest.param(("postgresql", Database), marks=pytest.mark.long),
-        ("postgresql", TaskDatabase),
-        pytest.param(("mysql", Database), marks=pytest.mark.long),
-        pytest.param(("mysql", TaskDatabase), marks=pytest.mark.long),
-    ],
-    ids=["sqlite", "postgresql", "postgresql-executors", "mysql", "mysql-executors"],
-)
+@pytest.fixture(params=["sqlite", "postgresql-executors"])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
     """A new database and a way to look into it."""
-    name, kind = request.param
-    if name == "mysql" and (trouble := mariadb.missing()):
-        pytest.skip(trouble)
-    made = {"postgresql": new_database, "mysql": mariadb.new_database}
-    url = made[name]() if name in made else f"sqlite:///{tmp_path / 'sink.db'}"
+    lite = request.param == "sqlite"
+    url = f"sqlite:///{tmp_path / 'sink.db'}" if lite else new_database()
     engine = sa.create_engine(url)
-    yield kind(url, engine)
+    yield (Database if lite else TaskDatabase)(url, engine)
     engine.dispose()
 
 

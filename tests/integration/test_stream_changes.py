@@ -60,34 +60,6 @@ def rows(frame: DataFrame, name: str) -> list[Row]:
     return frame.sparkSession.table(name).collect()
 
 
-def test_changes_of_all_tables(spark: SparkSession, feed: Feed, settings: Settings, prefix: str) -> None:
-    generation = feed.announce()
-    sent = [
-        Log(OLD).insert((1,), (), 5_000_000, v=1),
-        Log(OTHER).update(("x",), (), FUTURE, n="12345678901234567890"),
-        Log(OLD).delete((2,), (), 1_000),
-        Log(NEW).delete_partition((3,), 6_000_000),
-    ]
-    feed.publish(sent)
-    feed.poison(OLD, b"no change at all")
-    found = {
-        row.offset if row.op is None else row.token: row
-        for row in rows(tailrace_spark.changes(spark, settings), prefix)
-    }
-    assert len(found) == 5
-    for change in sent:
-        row = found[change.token]
-        assert (row.op, row.keyspace, row.table) == (change.op.value, change.table.keyspace, change.table.name)
-        assert bytes(row.stream_id) == stream_for(generation, change.token).value
-        assert row.generation == GENERATION_AT
-        assert row.topic == feed.topic(change.table)
-        assert bytes(row.schema_id) == bytes(row.value)[2:10]
-    marks = [found[change.token].marks for change in sent]
-    assert marks == [["late"], ["ahead"], ["before_first", "late"], ["late"]]
-    [poison] = [row for row in found.values() if row.op is None]
-    assert (poison.marks, poison.stream_id, poison.generation, poison.keyspace) == (["undecodable"], None, None, "shop")
-
-
 def test_one_table_with_its_typed_columns(spark: SparkSession, feed: Feed, settings: Settings, prefix: str) -> None:
     feed.announce()
     feed.publish(

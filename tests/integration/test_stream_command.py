@@ -94,23 +94,3 @@ def test_a_held_batch_ends_without_a_word_of_java(
     said = stream.log.read_text().partition("finishing the current batch")[2].strip().splitlines()
     assert [line for line in said if "has ended: another start goes on behind its last batch" not in line] == []
     assert len(said) == 1
-
-
-@pytest.mark.promise("commands.json-log")
-def test_a_json_log_holds_the_lines_of_spark_and_java_too(
-    feed: Feed, kafka: LocalKafka, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Spark's own client of Kafka is given an address where nobody answers, and warns of that with a stack trace."""
-    feed.announce()
-    monkeypatch.setenv("TAILRACE_LOG_FORMAT", "json")
-    nobody = '{"bootstrap.servers" = "127.0.0.1:1", "request.timeout.ms" = 1000, "default.api.timeout.ms" = 1000}'
-    with StreamProcess(tmp_path, kafka, prefix, f"sqlite:///{tmp_path}/sink.db", stream={"kafka": nobody}) as stream:
-        assert stream.ended(240) == 1, stream.words()
-    lines = [json.loads(line) for line in stream.log.read_text().splitlines()]
-    assert {"tailrace_spark", "tailrace_spark.java", "tailrace", "org.apache.kafka.clients.NetworkClient"} <= {
-        line["logger"] for line in lines
-    }
-    assert {line["level"] for line in lines} <= {"info", "warning", "error"}
-    assert all({"time", "level", "logger", "message"} <= line.keys() for line in lines)
-    assert lines[-1]["logger"] == "tailrace"
-    assert lines[-1]["message"].startswith("the stream ended: ")

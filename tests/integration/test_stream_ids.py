@@ -103,6 +103,7 @@ def looked_up(generations: GenerationReader, key: bytes, written: int) -> tuple[
 
 
 @pytest.mark.spine
+@pytest.mark.promise("stream.generation-of-write-time")
 def test_every_row_has_its_stream_id(
     spark: SparkSession,
     cassandra: LocalCassandra,

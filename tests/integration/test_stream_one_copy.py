@@ -117,21 +117,6 @@ def test_a_copy_that_comes_later_than_that_is_passed_on_again(
         assert sink.taken() == (expected, 0)
 
 
-def test_changes_leave_out_copies_too(
-    spark: SparkSession, feed: Feed, kafka: LocalKafka, prefix: str, tmp_path: Path
-) -> None:
-    settings = settings_of(kafka, prefix, tmp_path, None)
-    feed.publish([write(1, IN_2099), write(2), write(2), write(3), write(1, IN_2099)])
-    found = {}
-    for name, seconds in (("copies", None), ("one", float(HOUR))):
-        frame = tailrace_spark.changes(spark, settings, one_copy_seconds=seconds)
-        query = frame.writeStream.format("memory").queryName(f"{prefix}{name}").trigger(availableNow=True).start()
-        query.awaitTermination()
-        found[name] = sorted(row.token for row in spark.table(f"{prefix}{name}").collect())
-    assert found["copies"] == sorted(write(number).token for number in (1, 1, 2, 2, 3))
-    assert found["one"] == sorted(write(number).token for number in (1, 2, 3))
-
-
 @pytest.mark.promise("stream.windows")
 def test_windows_of_write_times_over_one_copy_of_three(
     spark: SparkSession, feed: Feed, kafka: LocalKafka, prefix: str, tmp_path: Path

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-import sqlalchemy as sa
 
 from tailrace.local import LocalKafka
 from tailrace_common.settings import Settings
@@ -18,10 +17,8 @@ from tailrace_spark.job.progress import Progress
 from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.protocol import Capabilities, Sink
 from tests.integration.feed import Feed
-from tests.integration.streams import StreamProcess
 from tests.support.here_sink import HereSink
 from tests.unit.spark.cassandra import Log
-from tests.unit.spark.sinks.contract import Database
 from tests.unit.tables import table
 
 if TYPE_CHECKING:
@@ -128,23 +125,3 @@ def test_a_batch_too_large_for_memory_is_written_in_parts_and_comes_again_in_the
     assert max(second.sizes) <= LIMIT
     assert len(second.parts) == 10
     assert len(places) == 2 * ROWS
-
-
-@pytest.mark.promise("stream.parts")
-@pytest.mark.long
-def test_1200_rows_of_a_megabyte_reach_the_database(feed: Feed, kafka: LocalKafka, prefix: str, tmp_path: Path) -> None:
-    """With the memory that Spark's driver has by default."""
-    url, count, size = f"sqlite:///{tmp_path}/large.db", 1_200, 1_000_000
-    for begin in range(0, count, 100):
-        feed.publish([LOG.insert((number,), (), WRITTEN, v=bytes(size)) for number in range(begin, begin + 100)])
-    database = Database(url, sa.create_engine(url))
-
-    def written() -> int:
-        return len(database.select("SELECT id FROM shop_plain")) if "shop_plain" in database.names() else 0
-
-    with StreamProcess(tmp_path, kafka, prefix, url, memory="1g") as stream:
-        stream.until(lambda: written() == count, 900)
-        assert stream.stop() == 0, stream.words()
-    assert database.select("SELECT min(length(v)), max(length(v)) FROM shop_plain") == [(size, size)]
-    assert " MiB) is written in " in stream.log.read_text()
-    database.engine.dispose()

@@ -127,6 +127,24 @@ def test_changes_are_filtered_and_masked_by_the_driver_and_by_tasks(
     assert len(database.select("SELECT * FROM shop_others")) == 30
 
 
+@pytest.mark.promise("shaping.unfit")
+def test_a_table_that_is_known_and_does_not_fit_is_refused_at_the_start(
+    feed: Feed, follow: Follower, database: Database, prefix: str
+) -> None:
+    """But not one that the stream does not read; a pattern that nothing matches yet is fine."""
+    feed.publish([*inserts(), Log(OTHERS).insert((1,), (), WRITTEN, v=1)])
+    unfit: tuple[tuple[dict[str, object], str], ...] = (
+        ({"where": {"shop.*": "email = '1@shop'"}}, r'shop\.others: stream\.where "shop\.\*": .*has no column email'),
+        ({"columns": {"shop.*.id": "drop"}}, r"stream\.columns: drop of shop\.\w+\.id"),
+    )
+    for stream, says in unfit:
+        with pytest.raises(SettingsError, match=says):
+            follow(database, **stream)  # begins no query
+    where = {"shop.*": "email = '1@shop'", "none.*": "nothing = 1"}
+    [batch] = follow(database, where=where, topics=rf"{prefix}\.shop\.people")
+    assert batch.summary.changes == 1
+
+
 @pytest.mark.spine
 @pytest.mark.promise("shaping.filtered-table")
 def test_a_definition_that_changes_in_the_middle_of_a_batch_names_the_columns_of_all_of_it(

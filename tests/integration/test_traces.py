@@ -1,4 +1,5 @@
-"""A change's trace from a node's log to a database, as an OpenTelemetry receiver gets it from agent and stream."""
+"""A change's trace from a node's log to a database, as an OpenTelemetry receiver gets it from agent and stream; and the
+stream's lineage, as a server of OpenLineage gets it."""
 
 from __future__ import annotations
 
@@ -22,6 +23,7 @@ from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.integration.agents import AgentProcess, cql, create_keyspace, ints, published, settings_for, start_here
 from tests.postgres import new_database
+from tests.support.openlineage import LineageServer, require_valid
 from tests.support.otlp import OtlpReceiver, attributes_of, ids_in, ids_of
 
 if TYPE_CHECKING:
@@ -35,6 +37,13 @@ def receiver() -> Iterator[OtlpReceiver]:
     """A receiver of the test's own."""
     with OtlpReceiver() as receiver:
         yield receiver
+
+
+@pytest.fixture
+def lineage() -> Iterator[LineageServer]:
+    """A server of the test's own."""
+    with LineageServer() as server:
+        yield server
 
 
 @pytest.fixture
@@ -72,6 +81,7 @@ def test_a_change_is_followed_from_the_log_to_the_sink(
     spark: SparkSession,
     session: Session,
     receiver: OtlpReceiver,
+    lineage: LineageServer,
     prefix: str,
     keyspace_name: str,
     tmp_path: Path,
@@ -97,7 +107,14 @@ def test_a_change_is_followed_from_the_log_to_the_sink(
     url = new_database()
     stream = {"snapshot": "never", "checkpoint": str(tmp_path / "checkpoint"), "execution": execution}
     followed = Settings.model_validate(
-        {"kafka": settings["kafka"], "topics": settings["topics"], "stream": stream, "traces": traces}
+        {
+            "kafka": settings["kafka"],
+            "topics": settings["topics"],
+            "stream": stream,
+            "traces": traces,
+            "sink": {"copy": {"type": "sql", "url": url}},
+            "lineage": {"transport": "http", "url": lineage.url, "cassandra": "c1:9042"},
+        }
     )
     with closing(SqlSink(url)) as sink:
         metrics = StreamMetrics(SinkInfo("", "", "a database", ""))
@@ -116,3 +133,15 @@ def test_a_change_is_followed_from_the_log_to_the_sink(
     assert links <= set(counts)
     assert len(links) >= min(len(counts), 128)
     assert {service for service, _ in receiver.spans} == {"tailrace-agent", "tailrace-stream"}
+
+    for event in lineage.events:
+        require_valid(event)
+    first, *_, last = lineage.events
+    assert (first["eventType"], last["eventType"]) == ("START", "COMPLETE")
+    assert [(data["namespace"], data["name"]) for data in last["inputs"]] == [
+        (f"kafka://{kafka.bootstrap}", topic),
+        ("cassandra://c1:9042", f"{keyspace_name}.t"),
+    ]
+    assert [data["name"].rpartition(".")[2] for data in last["outputs"]] == [f"{keyspace_name}_t"]
+    read = [event["inputs"][0]["inputFacets"]["inputStatistics"] for event in lineage.events if event["inputs"]]
+    assert sum(statistics["rowCount"] for statistics in read) == ROWS

@@ -66,10 +66,6 @@ def test_the_files_of_the_page_are_in_the_wheel(monkeypatch: pytest.MonkeyPatch)
     assert files <= packaged
 
 
-def test_only_setuptools_is_needed_to_build_pure() -> None:
-    assert [need.partition(">")[0] for need in PYPROJECT["build-system"]["requires"]] == ["setuptools"]
-
-
 @pytest.mark.parametrize(
     ("value", "editable", "wish"),
     [
@@ -193,19 +189,6 @@ def test_an_installation_compiles_where_it_can(environ: dict[str, str], code: st
     shown = subprocess.run(command, env=variables, capture_output=True, text=True, check=True)
     assert f"({code}" in shown.stdout
     assert (build.PURE_ADVICE in shown.stdout) == (code == "pure Python")
-
-
-def test_the_hot_path_has_modules_and_no_package(setup_module: ModuleType) -> None:
-    modules = setup_module.hot_modules()
-    names = {setup_module.module_name(path) for path in modules}
-    assert {"tailrace_schemas.cql.types", "tailrace.commitlog.frames", "tailrace_spark.rowstate.row"} <= names
-    assert not any(path.name == "__init__.py" for path in modules)
-
-
-def test_metadata_compiles_nothing(setup_module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TAILRACE_COMPILE", "1")
-    monkeypatch.setattr(sys, "argv", ["setup.py", "egg_info"])
-    assert setup_module.compiled_modules() == []
 
 
 def test_a_source_that_changed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

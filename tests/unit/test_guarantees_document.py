@@ -66,14 +66,3 @@ def test_every_mark_is_of_tests(traceability: Any) -> None:
     files = (ROOT / "tests").rglob("*.py")
     written = {str(path.relative_to(ROOT)) for path in files if "@pytest.mark.promise(" in path.read_text("utf-8")}
     assert written - {"tests/unit/test_guarantees_document.py"} == {test.file for test in tests}
-
-
-def test_long_tests_are_told(traceability: Any, tmp_path: Path) -> None:
-    (tmp_path / "tests").mkdir()
-    (tmp_path / "tests" / "test_x.py").write_text(
-        "@pytest.mark.promise('a.b')\n@pytest.mark.long\nclass TestX:\n"
-        "    @pytest.mark.promise('a.c')\n    def test_y(self): ...\n"
-        "@pytest.mark.promise('a.b', 'a.c')\ndef test_z(): ...\n"
-    )
-    found = [(test.name, test.long, test.promises) for test in traceability.marked_tests(tmp_path)]
-    assert found == [("TestX", True, ("a.b",)), ("test_y", True, ("a.c",)), ("test_z", False, ("a.b", "a.c"))]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -67,9 +66,3 @@ def test_a_part_that_fails_is_told_and_does_not_end_the_others(tmp_path: Path) -
         ["part", "passed", "failed"], ["first", "2", "1"], ["second", "5", "0"], ["all", "7", "1"],
     ]  # fmt: skip
     assert rows[1].endswith("exit 1")
-
-
-def test_an_unknown_part_is_refused() -> None:
-    command = [sys.executable, "-m", "tests.parts", "nothing"]
-    ended = subprocess.run(command, cwd=TESTS.parent, capture_output=True, text=True, check=False)
-    assert (ended.returncode, "there is no part nothing" in ended.stderr) == (2, True)

@@ -72,14 +72,6 @@ def test_a_lot_keeps_its_key_until_it_is_empty() -> None:
     assert (lot.lots, lot.changed, lot.holds(ONE)) == ((), True, False)
 
 
-def test_a_full_lot_says_so() -> None:
-    """The loop holds then."""
-    lot = ParkingLot((), 1)
-    assert not lot.full
-    lot.park(Position(1, 5, 1), 9, ONE, 0, "why")
-    assert lot.full
-
-
 def written(root: Path) -> tuple[SegmentWriter, list[int]]:
     """A finished segment of three mutations."""
     segment = SegmentWriter(root, 5)

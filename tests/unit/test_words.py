@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import ast
 import subprocess
-import tomllib
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from tests.tools import tool
 
-ROOT: Final = Path(__file__).parents[2]
 WORDS: Final = tool("words")
 
 
@@ -40,11 +38,6 @@ def test_names_are_locals_and_parameters() -> None:
         *(f"name {name}" for name in ("at", "kept", "number", "one", "place", "said", "told")),
         *(f"parameter {name}" for name in ("found", "places", "whole")),
     ]
-
-
-def test_a_parameter_may_have_the_name_of_a_field() -> None:
-    source = "class Shelf:\n    place: int\n    def __init__(self, place, found): pass"
-    assert faults(source, "place found") == ["parameter found"]
 
 
 SPOKEN: Final = '''"""A module. It has two sentences."""
@@ -99,15 +92,3 @@ def test_lines_are_those_that_the_last_commit_does_not_have(tmp_path: Path) -> N
     assert WORDS.base_of(tmp_path) == base
     git("update-ref", "refs/remotes/origin/main", "HEAD")
     assert WORDS.base_of(tmp_path) not in ("", base)
-
-
-def test_comments_are_lines_of_their_own(tmp_path: Path) -> None:
-    (tmp_path / "a.py").write_text("# why\nx = 1  # noqa: X\n    # whose rule\ny = '#'\n")
-    assert list(WORDS.sparse(tmp_path, {".": 50.0})) == []
-    [fault] = WORDS.sparse(tmp_path, {".": 50.1})
-    assert "50.0 comments in 100 lines" in fault
-
-
-def test_directories_with_a_least_share_of_comments_exist() -> None:
-    options: Any = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["words"]
-    assert [name for name in options["comments"] if not (ROOT / name).is_dir()] == []

@@ -129,7 +129,7 @@ def test_an_executor_of_the_image_works_for_a_driver_elsewhere(
         environ |= {f"SPARK_JAVA_OPT_{number}": option for number, option in enumerate(java_options)}
         options = mounts((work, "/var/lib/tailrace"))
         options += tuple(word for name, value in environ.items() for word in ("-e", f"{name}={value}"))
-        command = [sys.executable, "-m", "tests.integration.cluster_driver", "changes", "shop.plain", str(file)]
+        command = [sys.executable, "-m", "tests.integration.cluster_driver", "shop.plain", str(file)]
         paths = f"{compiled_code()}{os.pathsep}{ROOT}"
         with log.open("w") as errors:
             driver = subprocess.Popen(

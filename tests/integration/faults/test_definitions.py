@@ -101,8 +101,11 @@ def test_a_large_definition_with_topics_of_small_limits(
 
 @pytest.mark.promise("agent.large-definition")
 @pytest.mark.long
-@pytest.mark.parametrize("cdc", ["true", "false"], ids=["cdc", "no-cdc"])
-@pytest.mark.parametrize("kind", [NESTED, LONG_NAMES, MANY], ids=["nested", "long-names", "many"])
+@pytest.mark.parametrize(
+    ("kind", "cdc"),
+    [(NESTED, "true"), (LONG_NAMES, "true"), (MANY, "false")],
+    ids=["nested-cdc", "long-names-cdc", "many-no-cdc"],
+)
 def test_a_large_definition(
     node: LocalCassandra, kafka: LocalKafka, prefix: str, keyspace_name: str, tmp_path: Path, kind: str, cdc: str
 ) -> None:

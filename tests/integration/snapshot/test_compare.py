@@ -35,7 +35,6 @@ from tests.integration.processes import PROGRAM
 from tests.integration.snapshot.comparing import run_here, told, write_source, write_unseen
 from tests.oracle.comparison import Downstream, ask, differences
 from tests.oracle.writing import Source, Writer
-from tests.postgres import new_database
 from tests.services.class_archive import quick_java_lines
 
 KINDS = Kinds(counters=False, tied=True, sparing=True, ahead=False, expiries=False, long_keys=False)
@@ -83,11 +82,9 @@ class Copy:
         return count
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def copy(
-    request: pytest.FixtureRequest, cassandra: LocalCassandra, keyspace_name: str, tmp_path: Path
-) -> Iterator[Copy]:
-    url = f"sqlite:///{tmp_path / 'copy.db'}" if request.param == "sqlite" else new_database()
+@pytest.fixture
+def copy(cassandra: LocalCassandra, keyspace_name: str, tmp_path: Path) -> Iterator[Copy]:
+    url = f"sqlite:///{tmp_path / 'copy.db'}"
     with ExitStack() as stack:
         session = stack.enter_context(cql(cassandra))
         create_keyspace(session, keyspace_name)
@@ -180,7 +177,6 @@ def test_random_programs_differ_where_changes_were_lost_and_are_equal_again(
         session.execute(f"DROP KEYSPACE {keyspace_name}")
 
 
-@pytest.mark.parametrize("copy", ["sqlite"], indirect=True)
 def test_the_command_lists_what_differs_and_ends_with_4(copy: Copy, tmp_path: Path) -> None:
     filled(copy)
     copy.run("UPDATE KS.t USING TIMESTAMP 2000 SET v = 'new' WHERE k = 1 AND c = 0")

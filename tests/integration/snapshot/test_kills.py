@@ -37,8 +37,7 @@ WAYS: Final[Mapping[str, tuple[Way[Target], str, int | None]]] = {
     "http, tasks": (TARGETS["http"], "executors", 17),
     "rabbitmq, tasks": (TARGETS["rabbitmq"], "executors", 19),
 }
-"""Sinks, who writes them, and the seed of a random program. The driver writes one that merges and one that appends: all
-sinks outlive kills by both in `test_sink_kills.py`."""
+"""Sinks, who writes them, and the seed of a random program. The driver writes one that merges and one that appends."""
 
 
 @pytest.fixture(scope="module")

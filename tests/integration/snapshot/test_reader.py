@@ -71,7 +71,7 @@ class Source:
 
 @pytest.fixture(
     scope="module",
-    params=["5.0", pytest.param("4.1", marks=pytest.mark.long), pytest.param("6.0", marks=pytest.mark.long)],
+    params=["5.0", pytest.param("4.1", marks=pytest.mark.long)],
 )
 def node(
     request: pytest.FixtureRequest, means: Means, tmp_path_factory: pytest.TempPathFactory

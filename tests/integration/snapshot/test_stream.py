@@ -54,8 +54,6 @@ def delta(directory: Path) -> Followed:
     ("new_store", "execution"),
     [
         pytest.param(postgres, "executors", id="postgresql by tasks"),
-        pytest.param(postgres, "driver", id="postgresql by the driver", marks=pytest.mark.long),
-        pytest.param(delta, "executors", id="delta by tasks", marks=pytest.mark.long),
         pytest.param(delta, "driver", id="delta by the driver", marks=pytest.mark.long),
     ],
 )

@@ -122,20 +122,6 @@ def test_a_file_that_cannot_be_read_does_not_hold_up_what_is_before_it() -> None
     assert "cannot read segment 2" in str(world.health.now.as_json(0))
 
 
-@pytest.mark.promise("agent.whole-mutations")
-def test_a_mutation_is_never_split_over_transactions() -> None:
-    """A mutation with more changes than a transaction takes is committed whole, its changes numbered."""
-    world = World(limits=Limits(changes=1, read=4))
-    world.tables.append(replace(ORDERS, name="items", id=uuid4()))
-    world.log.append(1, [mutation(*((t, b"k", EPOCH) for t in (ORDERS, world.tables[-1], NOTES)))])
-    world.live()
-    assert [(c.table.name, c.source and (c.source.index, c.source.count)) for c in world.changes()] == [
-        ("orders", (0, 2)),
-        ("items", (1, 2)),
-    ]
-    assert world.kafka.commits == 1
-
-
 @pytest.mark.slow
 @pytest.mark.promise("agent.whole-mutations")
 @pytest.mark.parametrize("size", [1, 60_000], ids=["small", "large"])
@@ -203,21 +189,6 @@ def test_a_transaction_waits_for_company_but_not_long() -> None:
     world.live(idle_waits=2)
     assert world.clock.waits[0] == pytest.approx(0.02)
     assert world.kafka.commits == 1
-
-
-def test_new_tables_are_found_by_their_first_mutation() -> None:
-    """CREATE and a write at once: the id is unknown, a fresh read explains it."""
-    world = World()
-    created = replace(ORDERS, name="created", id=uuid4())
-
-    def appear() -> None:
-        if created not in world.tables:
-            world.tables.append(created)
-            world.log.append(1, entries("b", created), final=False)
-
-    world.log.append(1, entries("a"), final=False)
-    world.live(idle_waits=4, on_wait=appear)
-    assert world.keys() == ["a", "b"]
 
 
 def test_ddl_holds_from_its_place_in_the_log() -> None:
@@ -344,20 +315,6 @@ def test_ddl_is_read_while_kafka_is_down() -> None:
     assert (world.keys(), world.position) == (["a", "c"], (3, 1))
 
 
-def test_a_dropped_table_is_still_published() -> None:
-    """Definitions once known stay known: the mutation was written before the DROP."""
-    world = World()
-    world.log.append(1, entries("a"), final=False)
-
-    def go() -> None:
-        if ORDERS in world.tables:
-            world.tables.remove(ORDERS)
-            world.log.append(1, [*entries("b"), drop(ORDERS), *entries("c")], final=False)
-
-    world.live(idle_waits=5, on_wait=go)
-    assert world.keys() == ["a", "b", "c"]
-
-
 def test_cassandra_down_stops_only_what_needs_its_schema() -> None:
     """What is known is published; an event that cannot be followed makes health degraded, and nothing more."""
     world = World()
@@ -430,17 +387,6 @@ def test_bytes_that_do_not_decode_quarantine_their_segment() -> None:
     assert "quarantined" in world.health.now.degraded["segment 1"]
     world.live()
     assert (world.keys(), sorted(world.log.segments)) == (["a", "c"], [1])
-
-
-def test_shapes_are_announced_before_the_first_change_that_needs_them() -> None:
-    """A reader of the change finds its schema."""
-    world = World()
-    world.log.append(1, entries("a"), final=False)
-    with pytest.raises(Crash):
-        world.live(Faults("announce", 1))
-    assert (world.keys(), world.kafka.announced) == ([], {})
-    world.live()
-    assert world.kafka.records[0].value[2:10] in world.kafka.announced
 
 
 def test_a_shape_that_is_refused_is_reported_when_the_schema_changes() -> None:

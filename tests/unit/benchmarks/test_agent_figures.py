@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.agent.catch_up import copy_segments
-from benchmarks.agent.figures import Sample, catch_up_of, cpu_seconds, most_memory_mb, percentile, table
-from benchmarks.agent.processes import cpu_of
+from benchmarks.agent.figures import Sample, catch_up_of, cpu_seconds, most_memory_mb, percentile
 from benchmarks.decode import _memory
-from tailrace.segments.files import Index, parse_index
 
 
 def test_catch_up_counts_from_the_first_record_to_the_last() -> None:
@@ -31,16 +27,6 @@ def test_catch_up_counts_from_the_first_record_to_the_last() -> None:
     assert found.steady_cpu == pytest.approx((5.0 - 1.0) / 900 * 1e6)
 
 
-def test_catch_up_of_one_sample_has_no_steady_part() -> None:
-    found = catch_up_of([Sample(1.0, 10, 1.0)], 10, idle_cpu=1.0, memory_mb=1, broker_cpu=0)
-    assert (found.steady_cpu, found.first, found.last) == (0.0, 1.0, 1.0)
-
-
-def test_a_run_without_records_has_no_figures() -> None:
-    with pytest.raises(ValueError, match="no record"):
-        catch_up_of([Sample(1.0, 0, 1.0)], 0, idle_cpu=1.0, memory_mb=1, broker_cpu=0)
-
-
 @pytest.mark.slow
 @given(st.lists(st.integers(0, 1000).map(float), min_size=1), st.integers(1, 100))
 def test_percentile_is_the_smallest_value_that_enough_others_do_not_exceed(
@@ -51,19 +37,9 @@ def test_percentile_is_the_smallest_value_that_enough_others_do_not_exceed(
     assert sum(value < found for value in values) * 100 < hundredths * len(values)
 
 
-def test_no_values_have_no_percentile() -> None:
-    with pytest.raises(ValueError, match="no values"):
-        percentile([], 0.5)
-
-
 def test_cpu_seconds_count_fields_behind_the_name_whatever_it_is() -> None:
     fields = " ".join(str(number) for number in range(4, 53))
     assert cpu_seconds(f"7 (a) b (c) S {fields}", 100) == (14 + 15) / 100
-
-
-def test_this_process_has_used_cpu() -> None:
-    used = os.times()
-    assert cpu_of(os.getpid()) == pytest.approx(used.user + used.system, abs=0.5)
 
 
 def test_most_memory_is_in_megabytes() -> None:
@@ -77,20 +53,3 @@ def test_the_memory_of_a_child_is_not_its_parents(tmp_path: Path) -> None:
     (tmp_path / "schema.json").write_text('{"tables": [], "columns": []}')
     ballast = b"x" * (300 << 20)
     assert 10 < _memory(tmp_path, 1) < 150 < len(ballast) >> 20
-
-
-def test_table_has_a_column_as_wide_as_its_widest_cell() -> None:
-    assert table(("", "n"), [("long", "1"), ("a", "100")]) == "        n\nlong    1\na     100"
-
-
-def test_copies_are_finished_segments(tmp_path: Path) -> None:
-    kept = tmp_path / "kept"
-    kept.mkdir()
-    (kept / "CommitLog-7-1.log").write_bytes(b"x" * 10)
-    (kept / "schema.json").write_text("{}")
-    copy_segments(kept, tmp_path / "copies")
-    assert sorted(path.name for path in (tmp_path / "copies").iterdir()) == [
-        "CommitLog-7-1.log",
-        "CommitLog-7-1_cdc.idx",
-    ]
-    assert parse_index((tmp_path / "copies" / "CommitLog-7-1_cdc.idx").read_bytes()) == Index(10, True)

@@ -145,29 +145,6 @@ def test_after_a_crash_of_the_node_the_index_may_name_the_file_s_size(tmp_path: 
     assert capture.finished(Position(1, 5, 4096))
 
 
-@pytest.mark.promise("agent.cassandra-killed")
-def test_a_segment_that_replay_links_again_is_not_read_again(tmp_path: Path) -> None:
-    """Released while Cassandra held it, linked anew by the replay after a crash: deleted anew, by us or a successor."""
-    segment, capture = SegmentWriter(tmp_path, 5), reader(tmp_path)
-    position = Position(1, 5, segment.write(A)[-1])
-    segment.sync(completed=True)
-    assert payloads(capture) == [A]
-    assert payloads(capture) == []
-    release(capture, position)
-    resume = Resume(position, capture.open_segments())
-    assert [id for id, _ in resume.open] == [5]
-    segment.link.hardlink_to(segment.commitlog)
-    segment.sync(completed=True)
-    for again in (capture, reader(tmp_path, resume)):
-        assert payloads(again) == []
-        assert again.finished(position)
-    release(capture, position)
-    assert not segment.link.exists()
-    segment.discard()
-    assert payloads(capture) == []
-    assert capture.open_segments() == ()
-
-
 def test_what_a_cut_off_release_left_is_cleaned_up(tmp_path: Path) -> None:
     """The log went, the index stayed; no loss."""
     first, second = SegmentWriter(tmp_path, 5), SegmentWriter(tmp_path, 6)
@@ -226,21 +203,6 @@ def test_a_write_cut_off_by_a_crash_behind_the_index_is_the_end(tmp_path: Path) 
     assert payloads(capture) == []
     assert capture.quarantined == {}
     assert capture.finished(Position(1, 5, 4096))
-
-
-def test_a_directory_named_as_a_segment_is_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """With its index too; the others are read."""
-    SegmentWriter(tmp_path, 6).index.write_text("100\nCOMPLETED")
-    strange = tmp_path / "cdc_raw" / "CommitLog-7-5.log"
-    strange.mkdir()
-    strange.with_name("CommitLog-7-5_cdc.idx").write_text("100\nCOMPLETED")
-    segment, capture = SegmentWriter(tmp_path, 7), reader(tmp_path)
-    segment.write(A)
-    segment.sync()
-    assert payloads(capture) == [A]
-    assert capture.losses == ()
-    assert "these files are not Cassandra's and are ignored: CommitLog-7-5.log, CommitLog-7-5_cdc.idx" in caplog.text
-    assert strange.is_dir()
 
 
 @pytest.mark.parametrize("bad", ["log", "idx"])
@@ -307,21 +269,6 @@ def test_a_segment_deleted_under_the_reader_is_read_to_its_end(tmp_path: Path) -
     second.sync()
     assert payloads(capture) == [C]
     assert capture.losses == ()
-
-
-def test_a_segment_deleted_before_it_was_read_is_reported(tmp_path: Path) -> None:
-    """It had an index, so it held changes."""
-    first, second, capture = SegmentWriter(tmp_path, 5), SegmentWriter(tmp_path, 6), reader(tmp_path)
-    for segment in (first, second):
-        segment.write(A)
-        segment.sync()
-    assert payloads(capture) == [A]
-    third = SegmentWriter(tmp_path, 7)
-    third.write(B)
-    third.sync()
-    second.link.unlink()
-    assert payloads(capture) == [B]
-    assert [loss.segments for loss in capture.losses] == [(6, 6)]
 
 
 @pytest.mark.promise("agent.foreign-files")

@@ -19,7 +19,7 @@ from tailrace.schema.ddl_log import SchemaLog
 from tailrace.segments.files import SegmentFiles
 from tailrace.segments.kept import KeptSegments
 from tailrace.segments.open_segment import header_checksum
-from tailrace.state import Quarantined, Resume
+from tailrace.state import Resume
 from tailrace_schemas.errors import CorruptError, ServiceError
 from tailrace_schemas.position import Position
 from tests.support.disk import FaultyDisk
@@ -206,6 +206,7 @@ def test_archived_segments_are_whole_and_never_read_again(node: Node) -> None:
     assert after.losses == ()
 
 
+@pytest.mark.promise("agent.cassandra-killed")
 @pytest.mark.parametrize("where", ["delete", "archive", "spool", "spool and archive"])
 def test_a_released_segment_that_replay_links_again_is_known(node: Node, where: str) -> None:
     """The node crashed and replays its log: what is linked again is neither read nor taken for another log's."""
@@ -436,15 +437,3 @@ def test_a_segment_of_the_spool_alone_was_moved_while_it_was_released(node: Node
     assert payloads(capture) == [B]
     record(capture, Position(1, 6, FAR))
     assert capture.release(Position(1, 6, FAR)) == (5, 6)
-
-
-def test_a_quarantined_segment_in_the_spool_stays_so(node: Node) -> None:
-    segment = finished(node.root, 5, A)
-    broken = Quarantined(5, header_checksum(segment.link), 20, "why")
-    node.spooling(5)
-    finished(node.root, 6, B)
-    capture = node.start(Resume(Position(1, 5, 20), ((5, broken.checksum),), (broken,)))
-    assert payloads(capture) == [B]
-    record(capture, Position(1, 6, FAR))
-    assert capture.release(Position(1, 6, FAR)) == (6,)
-    assert [files.id for files in node.spool.listing().segments] == [5]

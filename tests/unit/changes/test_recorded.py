@@ -8,34 +8,12 @@ from uuid import UUID
 
 import pytest
 
-from tailrace_schemas.avro import Encoder, SchemaEntry, decode, entry_from_record, schema_records
+from tailrace_schemas.avro import Encoder
 from tailrace_schemas.avro.frames import FRAME
 from tailrace_schemas.avro.schema import PrimaryKeys
-from tailrace_schemas.change import Change
 from tailrace_schemas.digest import change_digest
-from tailrace_schemas.table import Table
-from tests.unit.changes.published import published
 from tests.unit.changes.recorded import changes_in
 from tests.unit.commitlog.recorded import KINDS, recorded
-
-
-@pytest.mark.promise("agent.whole-change")
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_change_of_a_real_segment_comes_back_from_its_message(kind: str) -> None:
-    encoders: dict[UUID, Encoder] = {}
-    schemas: dict[bytes, SchemaEntry] = {}
-
-    def encoder(table: Table) -> Encoder:
-        if table.id not in encoders:
-            made = encoders[table.id] = Encoder(table, "p")
-            schemas.update({key: entry_from_record(key, value) for key, value in schema_records(made, "t")})
-        return encoders[table.id]
-
-    changes = changes_in(kind)
-    assert changes
-    for change in changes:
-        assert published(decode(encoder(change.table).value(change), schemas)) == published(change)
 
 
 @pytest.mark.slow
@@ -88,23 +66,3 @@ def test_digests_name_changes() -> None:
     changes = changes_in("5.0.1/lz4")
     assert len({change.digest for change in changes}) == len(changes)
     assert all(change.digest == change_digest(change) for change in changes)
-
-
-@pytest.mark.parametrize("table", ["simple", "st", "colls"])
-def test_a_batch_is_split_in_the_order_of_the_contract(table: str) -> None:
-    """Within one mutation and table the newest write times ascend, but for a row's own deletion before its data."""
-    by_offset: dict[int, list[Change]] = {}
-    for change in changes_in("5.0.1/uncompressed"):
-        if change.table.name == table and change.source:
-            by_offset.setdefault(change.source.position.offset, []).append(change)
-    assert by_offset
-    for changes in by_offset.values():
-        times = [newest(change) for change in changes]
-        assert times == sorted(times)
-
-
-def newest(change: Change) -> int:
-    """The newest write time in a change."""
-    times = [cell.written for cell in change.cells] + [c.deletion.written for c in change.column_deletions]
-    times += [part.written for part in (change.marker, change.deletion) if part is not None]
-    return max(times)

@@ -76,7 +76,7 @@ def test_index_and_count_run_over_the_mutation() -> None:
     assert [(c.source.index, c.source.count) for c in changes if c.source] == [(0, 3), (1, 3), (2, 3)]
 
 
-@pytest.mark.promise("others.older-range")
+@pytest.mark.promise("others.delete-and-insert", "others.older-range")
 @pytest.mark.parametrize(
     ("why", "changes", "expected"),
     [

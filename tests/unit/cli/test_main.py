@@ -101,13 +101,6 @@ def test_interrupt_ends_quietly() -> None:
     assert (answer.exit_code, answer.output) == (130, "")
 
 
-def test_settings_errors_reach_the_person(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TAILRACE_CLUSTER__PROT", "1")
-    answer = CliRunner().invoke(main.complete(), ["check"])
-    assert answer.exit_code == 2
-    assert answer.stderr.startswith("tailrace: TAILRACE_CLUSTER__PROT: unknown setting cluster.prot; ")
-
-
 # What these commands want before they read settings.
 FURTHER = {
     ("generations", "lookup"): ("1",),
@@ -171,20 +164,6 @@ def test_log_lines_can_be_json(capsys: pytest.CaptureFixture[str]) -> None:
     logging.getLogger("tailrace.agent").debug("read %d", 3, extra={"segment": 5})
     line = json.loads(capsys.readouterr().err)
     assert (line["level"], line["logger"], line["message"], line["segment"]) == ("debug", "tailrace.agent", "read 3", 5)
-
-
-@pytest.mark.parametrize(
-    ("words", "command"),
-    [
-        ([], None),
-        (["--version"], None),
-        (["agent", "-c", "stream"], "agent"),
-        (["--log-level", "debug", "--log-format=json", "stream", "agent"], "stream"),
-        (["--log-level"], None),
-    ],
-)
-def test_the_command_is_the_first_word_that_is_no_options_value(words: list[str], command: str | None) -> None:
-    assert main.command_of(words) == command
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-import copy
 import runpy
 import subprocess
 import tomllib
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ import yaml
 from tailrace_common.sections.server import ServerSettings
 from tailrace_common.sections.stream import METRICS_PORT
 from tailrace_common.settings import HEALTH_PORT, Settings, load_settings
-from tests.unit.deploy.compose import command_faults, faults
+from tests.unit.deploy.compose import faults
 from tests.unit.deploy.dockerfile import Dockerfile
 
 ROOT = Path(__file__).parents[3]
@@ -50,35 +48,6 @@ def test_the_compose_file_has_no_faults(compose: dict[str, Any]) -> None:
         assert {
             name for name, service in compose["services"].items() if profile in service.get("profiles", ())
         } == services
-
-
-Break = Callable[[dict[str, Any]], Any]
-BROKEN: list[tuple[str, Break, str]] = [
-    ("no such service", lambda s: s["agent"]["depends_on"].update(kafak={"condition": "service_healthy"}), "kafak"),
-    ("no health check", lambda s: s["kafka"].pop("healthcheck"), "kafka: has no health check"),
-    ("no such file", lambda s: s["demo"].update(volumes=["./deploy/other.cql:/x:ro"]), "other.cql does not exist"),
-    ("no such volume", lambda s: s["stream"]["volumes"].append("more:/more"), "more is used and not declared"),
-    ("no such Dockerfile", lambda s: s["agent"]["build"].update(dockerfile="deploy/a"), "deploy/a does not exist"),
-    ("unpinned image", lambda s: s["kafka"].update(image="apache/kafka:latest"), "not a pinned official image"),
-    ("no such command", lambda s: s["agent"].update(command=["agnet", "-c", "/etc/tailrace/tailrace.toml"]), "agnet"),
-    ("no such option", lambda s: s["stream"]["command"].append("--fast"), "--fast"),
-    ("no such setting", lambda s: s["agent"]["environment"].update(TAILRACE_AGENT__HEALTHPORT="1"), "health_port?"),
-    ("no such value", lambda s: s["agent"]["environment"].update(TAILRACE_AGENT__HEALTH_PORT="x"), "HEALTH_PORT"),
-    ("no such target", lambda s: s["agent"]["build"].update(target="agnet"), "has no target 'agnet'"),
-    ("no such variable", lambda s: s["agent"]["environment"].update(TAILRACE_CASH="/x"), "TAILRACE_CASH"),
-    ("no such format", lambda s: s["agent"]["environment"].update(TAILRACE_LOG_FORMAT="xml"), "may not be xml"),
-    ("settings not mounted", lambda s: s["stream"]["volumes"].pop(), "is not mounted"),
-]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("name", "change", "fault"), BROKEN, ids=[name for name, _, _ in BROKEN])
-def test_a_broken_compose_file_is_told(name: str, change: Break, fault: str, compose: dict[str, Any]) -> None:
-    broken = copy.deepcopy(compose)
-    for service in broken["services"].values():  # anchors share their values
-        service.update({key: copy.deepcopy(value) for key, value in service.items()})
-    change(broken["services"])
-    assert fault in "\n".join(faults(broken, ROOT)), name
 
 
 def test_the_paths_of_the_settings_are_on_the_shared_volumes(compose: dict[str, Any], settings: Settings) -> None:
@@ -234,13 +203,6 @@ def test_the_entry_point_is_tailrace_or_sparks(tmp_path: Path) -> None:
     assert executor[executor.index("-cp") + 1] == f"/opt/spark/conf:/opt/spark/jars/*:/more/*:{tmp_path}"
     assert executor[executor.index("--hostname") + 1] == "pod_ip"
     assert executor[executor.index("--podName") + 1] == "pod_name"
-
-
-@pytest.mark.slow
-def test_a_wrong_command_line_is_told() -> None:
-    assert list(command_faults(["tailrace", "check", "-c", "x.toml"])) == []
-    assert list(command_faults(["tailrace", "check", "--nothing"])) != []
-    assert list(command_faults(["tailrac", "check"])) == ["tailrac is not tailrace"]
 
 
 YAML = """\

@@ -15,7 +15,7 @@ from typing import Final
 
 import pytest
 
-from tailrace.local.process import Child, directory_lock, is_locked, run_to_end, tail
+from tailrace.local.process import Child, directory_lock, is_locked, run_to_end
 from tailrace_schemas.errors import ServiceError
 from tests.support.waiting import until
 from tests.unit.local.servers import FAILING, SERVER, WITH_A_CHILD, StandIn, launch, started
@@ -225,12 +225,6 @@ def test_a_tool_does_not_outlive_an_interrupt(tmp_path: Path) -> None:
         with pytest.raises(KeyboardInterrupt):
             run_to_end("tool", (sys.executable, "-c", tool), tmp_path)
     assert is_gone(int(log.read_text()))
-
-
-def test_tail_quotes_the_last_lines(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    log.write_bytes(b"one\ntwo\n\xff\n")
-    assert tail(log, 2) == "  two\n  \ufffd"
 
 
 @pytest.mark.slow

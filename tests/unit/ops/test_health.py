@@ -70,14 +70,6 @@ def test_counts_add_up_and_causes_come_and_go(board: HealthBoard) -> None:
     assert board.now.degraded == {}
 
 
-def test_a_snapshot_never_changes(board: HealthBoard) -> None:
-    """It is a value."""
-    before = board.now
-    board.committed(Position(1, 2, 3))
-    board.ready(True)
-    assert (before.committed, before.ready) == (None, False)
-
-
 def test_live_while_the_loop_moves(board: HealthBoard, server: HealthServer, clock: ManualClock) -> None:
     """A loop that stands still for a minute is not."""
     assert get(server, "/health/live") == (200, {"live": True})

@@ -19,14 +19,6 @@ TOPICS = st.sampled_from(["a", "b", "c"]).map(lambda name: "".join(["topic ", na
 NOWHERE = UUID(int=7)
 
 
-def test_records_are_equal_by_what_is_in_them() -> None:
-    record = Record("t", 1, b"k", b"v")
-    assert record == Record("t", 1, b"k", b"v")
-    assert record not in (Record("t", 2, b"k", b"v"), Record("t", 1, None, b"v"), ("t", 1, b"k", b"v"))
-    assert hash(record) == hash(Record("t", 1, b"k", b"v"))
-    assert repr(record) == "Record('t', 1, b'k', b'v')"
-
-
 @given(st.lists(st.lists(st.tuples(TOPICS, st.integers(0, 3)), max_size=6), max_size=4))
 def test_a_tally_counts_every_record_once(batches: list[list[tuple[str, int]]]) -> None:
     tally = Tally()

@@ -32,7 +32,6 @@ from tailrace_schemas.streams import (
     build_generation,
     differences,
     keep_from,
-    operating,
     stream_for,
 )
 from tailrace_schemas.tokens import MAX_TOKEN, MIN_TOKEN
@@ -197,22 +196,6 @@ def test_the_seed_depends_on_ring_and_predecessor() -> None:
 # Generations in time
 
 T = [1_000, 2_000, 5_000]
-TIMES = [
-    # written (microseconds), known until (milliseconds), place, mark
-    (999_999, None, 0, Mark.BEFORE_FIRST),
-    (MIN_TOKEN, None, 0, Mark.BEFORE_FIRST),
-    (2_000_000, None, 1, None),
-    (MAX_TOKEN, None, 2, None),
-    (6_000_999, 6_000, 2, None),
-    (6_001_000, 6_000, 2, Mark.AHEAD),
-    (1_500_000, 1_499, 0, Mark.AHEAD),
-    (MAX_TOKEN, 6_000, 2, Mark.AHEAD),
-]
-
-
-@pytest.mark.parametrize(("written", "known_until", "place", "mark"), TIMES)
-def test_operating_table(written: int, known_until: int | None, place: int, mark: Mark | None) -> None:
-    assert operating(T, written, known_until) == (place, mark)
 
 
 def test_differences_applied_to_the_old_set_give_the_new() -> None:

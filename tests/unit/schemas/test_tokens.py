@@ -12,14 +12,6 @@ from hypothesis import strategies as st
 from tailrace_schemas.tokens import MAX_TOKEN, MIN_TOKEN, partition, sign_extending_hash, token
 from tests.support.tokens import CASES, key_with_words, unsigned_tail
 
-SIGNED_TAILS = [case for case in CASES if case[2] not in {None, case[1]}]
-
-
-@pytest.mark.parametrize(("key", "expected"), [case[:2] for case in SIGNED_TAILS])
-def test_cassandra_vectors_with_signed_tails(key: bytes, expected: int) -> None:
-    """Cassandra's token is not that of the plain hash."""
-    assert token(key) == expected
-
 
 @pytest.mark.parametrize(("key", "expected", "plain_murmur3"), CASES)
 def test_cassandra_vectors(key: bytes, expected: int, plain_murmur3: int | None) -> None:

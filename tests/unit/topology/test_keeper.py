@@ -100,16 +100,6 @@ def test_from_the_first_generation_to_the_second() -> None:
     assert agent.health.degraded == {}
 
 
-def test_a_node_that_joins_is_named() -> None:
-    agent = Agent()
-    agent.step()
-    agent.ring = Ring((A, Node("b", "dc1", (), normal=False)))
-    agent.step(1)
-    assert agent.state() == (RingState.CHANGING, NOW)
-    assert agent.health.ring is not None
-    assert agent.health.ring.waits_for == "b to finish joining, leaving or moving"
-
-
 @pytest.mark.parametrize("error", [ServiceError("no connection: is the node up?"), RingError("token 1 twice")])
 def test_a_ring_that_cannot_be_read_is_told_once_and_waited_for(
     error: Exception, caplog: pytest.LogCaptureFixture

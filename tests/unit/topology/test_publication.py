@@ -34,21 +34,6 @@ def _start(topic: MemoryTopic, agent: int, ring: Ring = RING) -> PublishedGenera
     return first
 
 
-def test_the_first_agent_makes_the_first_generation() -> None:
-    topic = MemoryTopic()
-    first = _start(topic, 1)
-    assert (first.uuid, first.timestamp, first.predecessor) == (UUID(int=1), NOW, None)
-    assert first.unpack().ring == RING
-
-
-def test_who_comes_later_takes_what_is_there() -> None:
-    topic = MemoryTopic()
-    first = _start(topic, 1)
-    count = len(topic.records)
-    assert _start(topic, 2) == first
-    assert len(topic.records) == count
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("step", "ring"), STEPS)
 def test_an_agent_that_starts_in_the_middle_of_another(step: int, ring: Ring) -> None:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.cli.cluster.ring_picture import MOST_LISTED, MOST_SECTORS, angle_of, circles, place, ring_svg
+from tailrace.cli.cluster.ring_picture import MOST_SECTORS, angle_of, circles, place, ring_svg
 from tailrace_schemas.ring import Node, Ring
 from tailrace_schemas.streams import Generation, build_generation, stream_for
 from tailrace_schemas.tokens import MAX_TOKEN, MIN_TOKEN
@@ -96,29 +96,6 @@ def test_a_sector_is_as_wide_as_its_part_of_the_ring(name: str) -> None:
         assert len(radii) == 2, "all sectors of a datacenter are of one band"
 
 
-@pytest.mark.parametrize("name", RINGS)
-def test_a_colour_is_a_node_and_bars_are_its_share(name: str) -> None:
-    ring = RINGS[name]
-    svg = drawn(ring)
-    colours: dict[str, set[str | None]] = {}
-    for sector in of_class(svg, "range"):
-        colours.setdefault(sector.get("data-host", ""), set()).add(sector.get("fill"))
-    assert all(len(found) == 1 for found in colours.values())
-    parts = {one.get("data-host"): float(one.get("data-part", "")) for one in of_class(svg, "share")}
-    for circle in circles(ring):
-        assert sum(share.part for share in circle.shares) == pytest.approx(1)
-        shares = {share.node.host: share.part for share in circle.shares}
-        listed = [one for one in of_class(svg, "share") if one.get("data-host") in shares]
-        hosts = [one.get("data-host", "") for one in listed]
-        assert hosts == [*list(shares)[: len(hosts) - 1], list(shares)[-1]]
-        assert len(hosts) == len(shares) or 1 < len(hosts) <= MOST_LISTED
-        longest = float(listed[0].get("width", ""))
-        for host, bar in zip(hosts, listed, strict=True):
-            assert parts[host] == pytest.approx(shares[host])
-            expected = shares[host] / max(shares.values())
-            assert float(bar.get("width", "")) / longest == pytest.approx(expected, abs=1e-3)
-
-
 @pytest.mark.slow
 @given(st.integers(1, 8), st.integers(1, 12), st.integers(1, 3), st.integers(MIN_TOKEN + 1, MAX_TOKEN))
 def test_a_key_stands_in_the_range_of_its_owner(nodes: int, tokens: int, datacenters: int, token: int) -> None:
@@ -144,17 +121,6 @@ def test_a_key_stands_in_the_range_of_its_owner(nodes: int, tokens: int, datacen
     )
     found = place(generation_of(ring), circles(ring), "key", token)
     assert (found.end, dict(found.owners)[owner.datacenter]) == (here, owner)
-
-
-def test_streams_stand_at_their_tokens() -> None:
-    ring = RINGS["two datacenters"]
-    dots = {one.get("data-stream"): one for one in of_class(drawn(ring, streams=3), "stream")}
-    streams = generation_of(ring, 3).streams()
-    assert set(dots) == {str(stream) for stream in streams}
-    for stream in streams:
-        dot = dots[str(stream)]
-        at = clockwise((float(dot.get("cx", "")), float(dot.get("cy", ""))))
-        assert at == pytest.approx(angle_of(stream.token), abs=1e-4)
 
 
 @pytest.mark.slow

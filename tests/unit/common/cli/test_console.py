@@ -107,13 +107,6 @@ def test_no_word_and_no_id_is_broken_at_any_width(
     assert all(len(line.rstrip()) <= columns for line in out.splitlines())
 
 
-def test_a_wide_table_folds_its_longest_cells_at_blanks(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = shown([{"host": HOST_ID, "advice": ADVICE}], 80, capsys, monkeypatch)
-    assert out.splitlines()[3].split("\u2502")[1].strip() == HOST_ID
-
-
 def test_a_narrow_terminal_gets_a_block_for_each_row(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

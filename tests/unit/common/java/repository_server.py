@@ -7,10 +7,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 from tailrace_common.java.jars import Jar, MavenRepository
+from tests.support.loopback_server import LoopbackServer
 
 
 def jar_of(coordinate: str, content: bytes) -> Jar:
@@ -33,7 +34,7 @@ class RepositoryServer:
     chunked: bool = False
     go: threading.Event = field(default_factory=threading.Event)
     requests: list[tuple[str, str | None, str | None]] = field(default_factory=list)
-    port: int = 0
+    address: str = ""
 
     def add(self, coordinate: str, content: bytes) -> Jar:
         """Serve a jar, and give its entry of the lock."""
@@ -43,7 +44,7 @@ class RepositoryServer:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/root"
+        return f"{self.address}/root"
 
     @property
     def repository(self) -> MavenRepository:
@@ -84,13 +85,9 @@ def serving() -> Iterator[RepositoryServer]:
         def log_message(self, format: str, *args: Any) -> None:
             """Says nothing."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        state.port = server.server_port
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with LoopbackServer(Handler, "repository") as server:
+        state.address = server.address
         try:
             yield state
         finally:
             state.go.set()
-            server.shutdown()
-            thread.join()

@@ -265,12 +265,6 @@ def test_properties_that_their_programs_know_pass(text: str, tmp_path: Path) -> 
     load(tmp_path, text)
 
 
-def test_one_line_for_each_fault(tmp_path: Path) -> None:
-    said = complaint(tmp_path, "[cluster]\nport = 0\nprot = 1", AGENT__POLL_SECONDS="0").splitlines()
-    assert len(said) == 3
-    assert [line.split(":")[0] for line in said] == ["t.toml", "t.toml", "TAILRACE_AGENT__POLL_SECONDS"]
-
-
 def test_a_missing_file_says_where_to_start(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="no such file; `tailrace init` writes one"):
         load_settings(tmp_path / "none.toml", {})

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace_schemas.cql.order import order, sortable
+from tailrace_schemas.cql.order import sortable
 from tailrace_schemas.cql.types import CqlType, UserTypeDefinition, parse_type
 from tailrace_schemas.errors import CorruptError, DecodeError, TruncatedError
 from tests.unit.schemas.cql import driver
@@ -148,7 +148,3 @@ def test_bytes_have_a_form_or_are_an_error(cql_type: CqlType, data: bytes) -> No
     except DecodeError:
         return
     assert 0x01 <= form[0] <= 0xFE
-
-
-def test_orders_are_made_once() -> None:
-    assert order(parse_type("frozen<u>", USER_TYPES)) is order(parse_type("frozen<u>", USER_TYPES))

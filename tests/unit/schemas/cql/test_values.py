@@ -176,10 +176,6 @@ def test_counts_are_checked_before_elements(text: str) -> None:
         codec(_type(text)).decode(bytes.fromhex("7fffffff0000000000000000"))
 
 
-def test_codecs_are_made_once() -> None:
-    assert codec(_type("frozen<u>")) is codec(_type("frozen<u>"))
-
-
 @pytest.mark.slow
 @given(st.tuples(types(), st.binary(max_size=40)))
 def test_bytes_are_a_value_or_a_decode_error(case: tuple[CqlType, bytes]) -> None:

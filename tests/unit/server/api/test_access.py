@@ -74,16 +74,6 @@ def test_no_span_of_time_has_more_than_burst_and_rate_allow(rate: float, burst: 
             assert count <= burst + (end - start) * rate + 1e-6
 
 
-def test_who_waits_as_long_as_it_says_may_ask() -> None:
-    clock = Clock()
-    limit = RateLimit(4, 2, clock)
-    assert [limit.wait("key a") for _ in range(3)] == [0, 0, 0.25]
-    assert limit.wait("key a") == 0.25  # asking too early costs nothing
-    assert limit.wait("key b") == 0  # each has its own
-    clock.seconds += 0.25
-    assert [limit.wait("key a") for _ in range(2)] == [0, 0.25]
-
-
 @pytest.mark.promise("subscription.rate-limits")
 def test_behind_as_many_names_as_are_remembered_the_next_ones_are_limited_too() -> None:
     """They take the places of those that asked longest ago, so strangers take no memory without end."""

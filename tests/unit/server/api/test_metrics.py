@@ -8,7 +8,6 @@ from itertools import count
 from pathlib import Path
 from threading import Thread
 
-import httpx2
 import pytest
 
 from tailrace_common.settings import Settings
@@ -22,7 +21,6 @@ from tailrace_server.model.delivery import Delivery, News, PartitionProgress
 from tailrace_server.operations.answers import Answer, Kept, answer_of
 from tailrace_server.operations.operations import DirectOperations
 from tests.support.waiting import until
-from tests.unit.server.api.conftest import Served
 from tests.unit.server.requests import CLUSTER, request, subscription
 
 A = "shop.orders/a"
@@ -174,8 +172,3 @@ def test_a_meta_database_that_is_gone_is_said_and_the_rest_goes_on(tmp_path: Pat
     assert values(text, "tailrace_server_meta_database_up") == {"": 0}
     assert values(text, "tailrace_server_requests_total") == {"status=503": 1}
     assert "tailrace_subscription" not in text
-
-
-@pytest.mark.slow
-def test_a_server_answers_with_them_without_a_key(served: Served) -> None:
-    assert "tailrace_server_meta_database_up 1.0" in httpx2.get(f"{served.url}/metrics", timeout=60).text

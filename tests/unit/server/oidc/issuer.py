@@ -11,12 +11,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
+
+from tests.support.loopback_server import LoopbackServer
 
 NOW = 1_800_000_000
 AUDIENCE = "tailrace"
@@ -133,14 +135,9 @@ def issuing() -> Iterator[Issuer]:
         def log_message(self, format: str, *args: object) -> None:
             """Quiet."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    issuer.url = f"http://127.0.0.1:{server.server_address[1]}/realms/ops"
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    try:
-        yield issuer
-    finally:
-        ended.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with LoopbackServer(Handler, "issuer") as server:
+        issuer.url = f"{server.address}/realms/ops"
+        try:
+            yield issuer
+        finally:
+            ended.set()

@@ -5,15 +5,15 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from itertools import count
 from typing import Any
 from urllib.parse import parse_qs, parse_qsl, unquote_plus, urlencode, urlsplit
 
+from tests.support.loopback_server import LoopbackServer
 from tests.unit.server.oidc.issuer import Issuer
 
 CLIENT = "tailrace page"
@@ -126,16 +126,9 @@ def providing() -> Iterator[Provider]:
         def log_message(self, format: str, *args: object) -> None:
             """Quiet."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    provider.issuer.url = f"http://127.0.0.1:{server.server_address[1]}/op"
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    try:
+    with LoopbackServer(Handler, "provider") as server:
+        provider.issuer.url = f"{server.address}/op"
         yield provider
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 ONE = "/subscriptions/shop.orders/warehouse"

@@ -215,15 +215,3 @@ def test_a_subscription_of_a_later_version_is_an_error_of_its_row_alone(
     with database.transaction() as connection:
         connection.execute(sa.update(subscribe).values(owner=None))
     assert [claim.subscription.id for claim in leases.claim(9)] == [other]
-
-
-def test_who_did_what(operations: DirectOperations) -> None:
-    operations.subscribe(ask())
-    operations.cancel("warehouse")
-    assert operations.all() == []
-    assert [row["state"] for row in operations.all(cancelled=True)] == ["cancelled"]
-    rows = operations.audit(None, 10)
-    assert [(row["who"], row["operation"], row["subject"]) for row in rows] == [
-        ("tester", "cancel", "shop.orders/warehouse"),
-        ("tester", "subscribe", "shop.orders/warehouse"),
-    ]

@@ -151,16 +151,6 @@ def test_a_reset_with_the_rows_of_the_tables(served: Served, browser: NewBrowser
 
 
 @pytest.mark.slow
-def test_cancel(served: Served, browser: NewBrowser) -> None:
-    asked(served, "warehouse")
-    asked(served, "other")
-    operator, one = browser(Role.OPERATE), "/subscriptions/shop.orders/warehouse"
-    assert "keeps what it has" in operator.get(f"{one}/cancel").text
-    operator.post(f"{one}/cancel")
-    assert [row["name"] for row in served.operations.all()] == ["other"]
-
-
-@pytest.mark.slow
 def test_the_audit(served: Served, browser: NewBrowser) -> None:
     asked(served, "warehouse")
     served.operations.pause("warehouse")

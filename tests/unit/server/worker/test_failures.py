@@ -97,18 +97,6 @@ def test_a_kafka_that_does_not_answer_is_said() -> None:
     assert watch.why == Unpublished("Kafka does not answer: timed out", "start Kafka, or correct its address")
 
 
-def test_with_a_topic_nothing_is_said_and_nothing_asked() -> None:
-    asked: list[Unpublished] = []
-
-    def ask() -> Unpublished:
-        asked.append(NO_CDC)
-        return NO_CDC
-
-    watch = UnpublishedWatch(lambda: True, ask, threading.Event())
-    watch.join(60)
-    assert (watch.why, asked) == (None, [])
-
-
 def test_it_looks_again_until_there_is_one_whatever_kafka_does() -> None:
     class Passing(threading.Event):
         """No time passes."""

@@ -15,20 +15,19 @@ import pytest
 from tailrace_schemas.avro import Encoder, SchemaEntry
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId
-from tailrace_spark.job.replay import Fetch, ReplayCounts, records_of, remove_letters, replay_letters
+from tailrace_spark.job.replay import Fetch, ReplayCounts, remove_letters, replay_letters
 from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tailrace_spark.source.decode import pieces
 from tests.support.letters import MemoryLetters
 from tests.unit.spark.cassandra import Log
+from tests.unit.spark.published import schemas_of
 from tests.unit.tables import table
 
 PLAIN = table({"id": "int"}, regular={"v": "text"}, keyspace="shop", name="plain", table_id=UUID(int=70))
 ENCODER = Encoder(PLAIN, "t")
 TOPIC = "t.shop.plain"
-SCHEMAS = {
-    ENCODER.schema_id: SchemaEntry(schema_id=ENCODER.schema_id, topic=TOPIC, table=PLAIN, avro=ENCODER.schema_text)
-}
+SCHEMAS = schemas_of(ENCODER, TOPIC)
 NONE: Mapping[bytes, SchemaEntry] = {}
 Pieces = Callable[[Any], Iterable[Piece]]
 understood: Pieces = partial(pieces, schemas=SCHEMAS)
@@ -157,8 +156,3 @@ def test_a_stream_sets_one_aside_meanwhile(place: Place) -> None:
 def test_all_are_removed(place: Place) -> None:
     assert remove_letters(place.letters) == 7
     assert (place.rows(), place.waiting()) == ([], [])
-
-
-def test_a_letter_is_a_record_again() -> None:
-    [row] = records_of(LETTERS[4:5]).to_pylist()
-    assert (row["topic"], row["partition"], row["offset"], row["value"]) == (TOPIC, 1, 4, LETTERS[4].message)

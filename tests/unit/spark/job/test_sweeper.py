@@ -12,6 +12,7 @@ from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.job.metrics import StreamMetrics
 from tailrace_spark.job.upkeep import Sweeper
 from tailrace_spark.sinks.protocol import Capabilities
+from tests.support.clock import ManualClock
 from tests.support.here_sink import HereSink
 
 
@@ -51,15 +52,6 @@ class Swept(Sink):
         return 3
 
 
-class Clock:
-    """Moved by hand."""
-
-    now = 10.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def rows(metrics: StreamMetrics) -> object:
     counts = metrics.status()["counts"]
     assert isinstance(counts, dict)
@@ -67,7 +59,7 @@ def rows(metrics: StreamMetrics) -> object:
 
 
 def test_it_is_swept_when_two_seconds_have_passed() -> None:
-    sink, clock, metrics = Swept(), Clock(), StreamMetrics()
+    sink, clock, metrics = Swept(), ManualClock(10.0), StreamMetrics()
     sweeper = Sweeper(sink, threading.Lock(), metrics, clock)
     for now, sweeps in ((11.9, 0), (12.0, 1), (13.9, 1), (14.0, 2)):
         clock.now = now
@@ -77,7 +69,7 @@ def test_it_is_swept_when_two_seconds_have_passed() -> None:
 
 
 def test_a_busy_sink_is_left_alone_and_swept_once_it_is_free() -> None:
-    sink, clock, lock = Swept(), Clock(), threading.Lock()
+    sink, clock, lock = Swept(), ManualClock(10.0), threading.Lock()
     sweeper = Sweeper(sink, lock, StreamMetrics(), clock)
     clock.now = 12.0
     with lock:
@@ -89,7 +81,7 @@ def test_a_busy_sink_is_left_alone_and_swept_once_it_is_free() -> None:
 
 
 def test_a_failure_is_logged_and_the_next_sweep_comes_later_and_later(caplog: pytest.LogCaptureFixture) -> None:
-    sink, clock, lock, metrics = Swept(failures=6), Clock(), threading.Lock(), StreamMetrics()
+    sink, clock, lock, metrics = Swept(failures=6), ManualClock(10.0), threading.Lock(), StreamMetrics()
     sweeper = Sweeper(sink, lock, metrics, clock)
     clock.now = due = 12.0
     for sweeps, pause in enumerate((4, 8, 16, 32, 60, 60, 2, 2), 1):
@@ -108,7 +100,7 @@ def test_a_failure_is_logged_and_the_next_sweep_comes_later_and_later(caplog: py
 
 
 def test_a_sink_without_sweeps_is_never_touched() -> None:
-    clock, lock = Clock(), threading.Lock()
+    clock, lock = ManualClock(10.0), threading.Lock()
     sweeper = Sweeper(Sink(), lock, StreamMetrics(), clock)
     clock.now = 1000.0
     with lock:

@@ -18,6 +18,8 @@ from tailrace_schemas.table import Table
 from tailrace_spark.job.offsets import Offsets
 from tailrace_spark.job.upkeep import Completeness, Upkeep, WatermarkTracker, published_to
 from tailrace_spark.sinks.protocol import Watermark
+from tests.support.clock import ManualClock
+from tests.unit.spark.published import entry_of
 from tests.unit.tables import table
 
 ORDERS = table({"id": "int"}, keyspace="shop", name="orders")
@@ -35,13 +37,7 @@ class Schemas(dict[bytes, SchemaEntry]):
     def announce(self, definition: Table, part: str = "value") -> None:
         """The next record."""
         encoder = Encoder(definition, "t", "partition")
-        value = SchemaEntry(
-            schema_id=encoder.schema_id,
-            topic=f"t.{definition}",
-            table=definition,
-            avro=encoder.schema_text,
-            announced=len(self),
-        )
+        value = entry_of(encoder, f"t.{definition}", len(self))
         entry = value if part == "value" else replace(value, schema_id=encoder.key_schema_id, part="key")
         self[entry.schema_id] = entry
 
@@ -105,18 +101,9 @@ class Hosts:
         """Nothing is open."""
 
 
-class Clock:
-    """Stands still."""
-
-    seconds = 0.0
-
-    def __call__(self) -> float:
-        return self.seconds
-
-
 @pytest.mark.promise("log-tables.columns")
 def test_a_sink_is_given_the_tables_that_the_stream_reads_in_the_order_of_their_definitions() -> None:
-    schemas, using, clock = Schemas(), threading.Lock(), Clock()
+    schemas, using, clock = Schemas(), threading.Lock(), ManualClock()
     sink = Sink(using)
     schemas.announce(WIDER)
     schemas.announce(OTHERS)
@@ -127,14 +114,14 @@ def test_a_sink_is_given_the_tables_that_the_stream_reads_in_the_order_of_their_
     schemas.announce(ORDERS)
     upkeep.run(dict)
     assert len(sink.announced) == 1, "it is not time yet"
-    clock.seconds += 2
+    clock.now += 2
     upkeep.run(dict)
     assert sink.announced[1:] == [[(3, ORDERS)]]
-    clock.seconds += 2
+    clock.now += 2
     upkeep.run(dict)
     assert len(sink.announced) == 2, "nothing is new"
     schemas.announce(WIDER)
-    clock.seconds += 2
+    clock.now += 2
     upkeep.run(dict)
     assert sink.announced[2:] == [[(4, WIDER)]], "announced again: the newest definition once more"
 
@@ -145,7 +132,7 @@ def test_what_fails_is_said_once_and_tried_again(
     where: str, failure: type[Exception], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Also a bug of ours: the stream goes on."""
-    schemas, using, clock = Schemas(), threading.Lock(), Clock()
+    schemas, using, clock = Schemas(), threading.Lock(), ManualClock()
     sink = Sink(using)
     schemas.announce(ORDERS)
     upkeep = Upkeep(sink, schemas, Hosts(), lambda _: True, using, clock)
@@ -153,7 +140,7 @@ def test_what_fails_is_said_once_and_tried_again(
         schemas.failure = failure("away") if where == "Kafka" else None
         sink.failure = failure("away") if where == "sink" else None
         upkeep.run(dict)
-        clock.seconds += 2
+        clock.now += 2
     schemas.failure = sink.failure = None
     upkeep.run(dict)
     assert sink.announced[-1] == [(0, ORDERS)]
@@ -164,7 +151,7 @@ def test_what_fails_is_said_once_and_tried_again(
 
 def test_a_sink_is_told_what_is_complete_once_the_stream_has_written_it() -> None:
     """Progress is read before the ends: a change becomes visible before or with the progress that covers it."""
-    schemas, using, clock, hosts = Schemas(), threading.Lock(), Clock(), Hosts()
+    schemas, using, clock, hosts = Schemas(), threading.Lock(), ManualClock(), Hosts()
     sink = Sink(using)
     schemas.announce(ORDERS)
     upkeep = Upkeep(sink, schemas, hosts, lambda _: True, using, clock)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -83,13 +82,6 @@ def test_takes_the_fast_path() -> None:
     merged = fast_merge(second, inserted.encoded, None, None, None)
     assert merged is not None
     assert merged is not UNCHANGED
-
-
-@pytest.mark.parametrize("floor", [1, 2])
-def test_leaves_what_a_deletion_covers_to_row_states(floor: int) -> None:
-    covered = of(Log(WIDER).insert((1,), (), 1, a="x"))
-    assert fast_insert(covered, Deletion(floor, 0)) is None
-    assert fast_merge(covered, b"\x02\x00\x06\x00", None, None, Deletion(floor, 0)) is None
 
 
 def test_leaves_several_changes_of_a_row_and_damaged_bytes_to_row_states() -> None:

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from tailrace_schemas.change import Change, Deletion
 from tailrace_spark.rowstate.partition import Clustering, Partition
-from tailrace_spark.rowstate.visible import Image, Images, Values, VisibleColumns
+from tailrace_spark.rowstate.visible import Image, ImageOp, Images, Values, VisibleColumns
 from tests.properties import examples
-from tests.unit.spark.cassandra import Log, clustering_of
+from tests.unit.spark.cassandra import Log
 from tests.unit.spark.changes import OF_ANY_BYTES, deletions, partition_changes
 from tests.unit.tables import table
 
@@ -46,33 +46,8 @@ ROW: Values = {"v": 1, "w": "a"}
 @pytest.mark.parametrize(
     ("known", "changes", "expected", "why"),
     [
-        ([], [FIRST], [("c", 1, None, ROW, ("v", "w"))], "a new row"),
         ([], [LOG.insert(K, (1,), 1)], [("c", 1, None, {}, ())], "a row without anything but its key"),
-        ([FIRST], [LOG.update(K, (1,), 2, v=5)], [("u", 1, ROW, {"v": 5, "w": "a"}, ("v",))], "one column"),
-        ([FIRST], [LOG.update(K, (1,), 2, v=None)], [("u", 1, ROW, {"w": "a"}, ("v",))], "one column to null"),
         ([FIRST], [LOG.update(K, (1,), 2, v=1)], [("u", 1, ROW, ROW, ())], "written once more"),
-        ([FIRST], [LOG.delete(K, (1,), 2)], [("d", 1, ROW, None, ("v", "w"))], "the row"),
-        (
-            [LOG.update(K, (1,), 1, v=1)],
-            [LOG.update(K, (1,), 2, v=None)],
-            [("d", 1, {"v": 1}, None, ("v",))],
-            "the last cell of a row without a marker",
-        ),
-        ([FIRST], [FIRST], [], "what comes again"),
-        ([FIRST], [LOG.update(K, (1,), 0, v=9)], [], "what is older"),
-        ([], [LOG.delete(K, (1,), 2)], [], "a deletion of nothing"),
-        (
-            [FIRST],
-            [LOG.delete(K, (1,), 2), LOG.insert(K, (1,), 3, v=7)],
-            [("u", 1, ROW, {"v": 7}, ("v", "w"))],
-            "a row that is replaced at once",
-        ),
-        (
-            [FIRST, SECOND, LOG.insert(K, (3,), 9)],
-            [LOG.delete_range(K, (1,), (3,), 5)],
-            [("d", 1, ROW, None, ("v", "w")), ("d", 2, {"v": 2}, None, ("v",))],
-            "a range, as the rows in it that it deletes",
-        ),
         (
             [SECOND, FIRST, LOG.update(K, (2,), 9, w="new"), LOG.static(K, 1, s=4)],
             [LOG.delete_partition(K, 5)],
@@ -82,19 +57,6 @@ ROW: Values = {"v": 1, "w": "a"}
                 ("u", 2, {"v": 2, "w": "new"}, {"w": "new"}, ("v",)),
             ],
             "a partition: static row first, what is newer stays",
-        ),
-        ([], [LOG.static(K, 1, s=4)], [("c", None, None, {"s": 4}, ("s",))], "a static row"),
-        (
-            [LOG.delete_range(K, (), (), 5)],
-            [FIRST, LOG.insert(K, (2,), 6)],
-            [("c", 2, None, {}, ())],
-            "what a deletion that came first covers",
-        ),
-        (
-            [LOG.update(K, (1,), 1, x={5: "", 7: ""})],
-            [LOG.update(K, (1,), 2, x={5: None})],
-            [("u", 1, {"x": [5, 7]}, {"x": [7]}, ("x",))],
-            "an element",
         ),
     ],
 )
@@ -113,10 +75,15 @@ def shown(partition: Partition, at: int) -> Rows:
     return found
 
 
+OPS = {(True, False): ImageOp.CREATE, (False, False): ImageOp.UPDATE, (False, True): ImageOp.DELETE}
+"""By whether nothing was there before, and whether nothing is afterwards."""
+
+
 def follow(rows: Rows, images: list[Image]) -> None:
     """Do to rows what images say; each begins where the last one of its row ended."""
     for image in images:
         assert rows.pop(image.clustering, None) == image.before
+        assert image.op is OPS[image.before is None, image.after is None]
         if image.after is not None:
             rows[image.clustering] = image.after
         for column in ("v", "l", "w", "s", "sl"):
@@ -143,30 +110,6 @@ def test_images_in_a_row_end_in_what_is_visible(
         assert rows == shown(partition, now)
         assert images.apply(partition, update, now=now) == []
         assert images.expire(partition, now, now) == []
-
-
-def test_rows_are_in_clustering_order() -> None:
-    changes = [LOG.insert(K, (number,), 1) for number in (3, -1, 2)]
-    images = Images(WIDE).apply(Partition(), changes)
-    assert [image.clustering for image in images] == [clustering_of(WIDE, (number,)) for number in (-1, 2, 3)]
-
-
-def test_the_worked_example_of_the_docs() -> None:
-    cart = Log(table({"customer": "int"}, {"line": "int"}, regular={"amount": "int"}, name="cart", keyspace="shop"))
-    a, b, e, c = (
-        cart.insert((7,), (line,), at, amount=amount)
-        for line, amount, at in ((1, 5, 10), (2, 2, 20), (3, 1, 25), (2, 9, 40))
-    )
-    d = cart.delete_range((7,), (2,), (), 30)
-    ends = []
-    for order, expected in (([a, b, e, c, d], ["c 1", "c 2", "c 3", "u 2", "d 3"]), ([d, a, b, e, c], ["c 1", "c 2"])):
-        images, partition = Images(cart.table), Partition()
-        told = [image for change in order for image in images.apply(partition, [change])]
-        assert [
-            f"{image.op.value} {int.from_bytes((image.clustering or ())[0] or b'', 'big')}" for image in told
-        ] == expected
-        ends.append(partition)
-    assert ends[0] == ends[1]
 
 
 def test_what_a_log_tells_of_one_change() -> None:

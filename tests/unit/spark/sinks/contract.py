@@ -1,8 +1,9 @@
-"""What tests of sinks share: a database to look into, and pieces made of changes."""
+"""What tests of sinks share: a database to look into, pieces made of changes, and a batch that is cut off."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, Final
@@ -12,8 +13,10 @@ import sqlalchemy as sa
 
 from tailrace_schemas.change import Change
 from tailrace_schemas.cql.types import CqlType
+from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.streams import Assignment
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
+from tailrace_spark.sinks.protocol import Sink, write_here
 from tests.unit.spark.cassandra import Log
 from tests.unit.tables import table
 
@@ -88,6 +91,16 @@ def broken() -> Change:
     change = Log(BROKEN).insert((1,), (), 1, v="a")
     cells = tuple(replace(cell, column=column, written=1 << 80) for cell in change.cells)
     return replace(change, table=replace(BROKEN, regular=(column,)), cells=cells)
+
+
+def is_cut_off(sink: Sink, *pieces: Piece) -> bool:
+    """Write a micro-batch, and close the sink. Whether its store was gone before the batch was written."""
+    with closing(sink):
+        try:
+            write_here(sink, pieces)
+        except ServiceError:
+            return True
+    return False
 
 
 def delivered(change: Change, assignment: Assignment | None = None, announced: int = -1) -> Delivered:

@@ -12,6 +12,8 @@ from tailrace_schemas.errors import SettingsError
 
 SECRET: Final = "hunter2"  # noqa: S105 - what must not be seen
 SEARCH: Final = 'url = "https://search:9200"'
+AVRO: Final = 'encoding = "avro"\nregistry.url = "http://registry"'
+IMAGES: Final = 'images = "sqlite:///i.db"'
 REFUSED: Final = [
     ("http", "", 'sink.x.url is not set; give url = "https://example.org/changes" or the like'),
     ("http", 'url = "example.org"', "sink.x.url must begin with http:// or https:// and a host"),
@@ -56,6 +58,32 @@ REFUSED: Final = [
     ("opensearch", f'{SEARCH}\nindex = "Shop.{{table}}"', "index must be in lower case"),
     ("opensearch", f'{SEARCH}\nindex = "_{{table}}"', "index must be in lower case, without"),
     ("opensearch", f"{SEARCH}\nbulk_documents = 20_000", "bulk_documents"),
+    ("kafka", 'encoding = "avro"', "needs registry.url"),
+    ("kafka", f'{AVRO}\ncloudevents = "structured"', 'it may be "binary"'),
+    ("kafka", f"{AVRO}\n{IMAGES}", 'format = "debezium" alone'),
+    ("kafka", 'encoding = "avro"\nregistry.url = "http://u:hunter2@registry"', "without user and password"),
+    ("kafka", f'{AVRO}\nregistry."no.such.setting" = "hunter2"', "no.such.setting"),
+    ("kafka", 'format = "debezium"', "needs images"),
+    ("kafka", f'format = "debezium"\n{IMAGES}\ncloudevents = "binary"', "cloudevents is for"),
+    ("kafka", f'topic = "x.{{key.a}}"\nformat = "debezium"\n{IMAGES}', "topic may name no columns of a key"),
+    ("kafka", 'topic = "{row.a}"', "may contain"),
+    ("kafka", f"{AVRO}\ntransactions = true", "transactions are for format"),
+    ("http", 'url = "http://{key.a}.example/"', "no value decides where changes go"),
+    ("http", 'url = "http://h:{key.a}/"', "braces behind its host"),
+    ("http", f'url = "http://h"\n{IMAGES}\ntransactions = true', "transactions and images exclude"),
+    ("http", 'url = "http://u:hunter2@127.0.0.1:1/x"', "must be without"),
+    ("rabbitmq", 'url = "amqp://h"\nrouting_key = "{key.a}"', "routing_key needs declare = false"),
+    ("rabbitmq", 'url = "amqp://h"\ndeclare = false\nrouting_key = "{a}"', "may contain"),
+    ("rabbitmq", 'url = "amqp://h"\ntransactions = true', "transactions"),
+    ("rabbitmq", 'url = "amqp://u:hunter2@127.0.0.1:1"', "must be without"),
+    ("opensearch", 'url = "http://u:hunter2@127.0.0.1:1"', "must be without"),
+    ("files", 'path = "x"\nformat = "parquet"\nimages = "sqlite:///i.db"', 'set format = "jsonl"'),
+    ("files", 'path = "/x"\ntransactions = true', "transactions stand in JSON only"),
+    ("files", 'path = "s3://u:hunter2@bucket/x"', "must be without"),
+    ("delta", 'path = "s3://bucket/x"\nendpoint = "http://u:hunter2@minio:9000"', "must be without"),
+    ("iceberg", 'path = "s3://u:hunter2@bucket/x"', "must be without"),
+    ("console", "transactions = true", "transactions"),
+    ("sql", "transactions = true", "transactions"),
     ("sql", 'urll = ""', ".toml: unknown setting sink.x.urll; did you mean sink.x.url?"),
 ]
 

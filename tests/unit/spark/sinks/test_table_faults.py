@@ -27,9 +27,7 @@ from tailrace_spark.sinks.table_faults import (
     TableRefusedError,
     is_of_table,
     reason_of,
-    refusals_of,
 )
-from tests.unit.spark.sinks.contract import broken, delivered
 
 
 class PanicException(BaseException):
@@ -102,8 +100,3 @@ def test_a_refusal_is_remembered_for_a_minute() -> None:
         refusals.check("t")
     now[0] += 1
     refusals.check("t")
-
-
-def test_reasons_are_by_table() -> None:
-    one = delivered(broken())
-    assert refusals_of([one], []) == {}

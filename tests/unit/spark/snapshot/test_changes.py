@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tailrace_schemas.avro import Encoder, SchemaEntry, decode
+from tailrace_schemas.avro import Encoder, decode
 from tailrace_schemas.change import Change, Deletion, Marker, Op, Origin
 from tailrace_schemas.cql.types import CqlType, freeze
 from tailrace_schemas.cql.values import codec
@@ -19,6 +19,7 @@ from tailrace_spark.rowstate.visible import VisibleColumns
 from tailrace_spark.snapshot.changes import CHANGE_SCHEMA, GRACE_MICROS, ReadChanges, _list_path, messages, records_of
 from tailrace_spark.snapshot.selection import columns_of, selection
 from tests.unit.spark.cassandra import Log
+from tests.unit.spark.published import schemas_of
 from tests.unit.tables import table
 
 ASKED = 1_714_000_000_000_000
@@ -144,8 +145,8 @@ def test_what_is_encoded_is_decoded_markers_included() -> None:
     rows = [{**static, "c": 1}, {**static, "c": 2, "v": 2, "writetime(v)": 7}]
     changes, encoder = changes_of(ROWS, *rows), Encoder(ROWS, "t")
     batch = messages(records_of(iter(changes), encoder))
-    entry = SchemaEntry(schema_id=encoder.schema_id, topic="t.x", table=ROWS, avro=encoder.schema_text)
-    assert [decode(value, {encoder.schema_id: entry}) for value in batch.column("value").to_pylist()] == changes
+    schemas = schemas_of(encoder)
+    assert [decode(value, schemas) for value in batch.column("value").to_pylist()] == changes
     assert batch.column("op").to_pylist() == ["read"] * len(changes)
     assert batch.column("written").to_pylist() == [5, ASKED - GRACE_MICROS, 7]
     assert messages(records_of((), encoder)).schema == CHANGE_SCHEMA

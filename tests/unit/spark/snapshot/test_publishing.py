@@ -16,6 +16,7 @@ from tailrace_spark.snapshot.ranges import Split, TokenRange
 from tailrace_spark.snapshot.reading import UnreadableError
 from tailrace_spark.snapshot.session import TableReading
 from tailrace_spark.snapshot.settings import SnapshotSettings
+from tests.unit.spark.published import entry_of
 from tests.unit.tables import table
 
 
@@ -59,10 +60,7 @@ def test_a_range_that_cassandra_does_not_give_leaves_the_others_to_be_published(
 
 
 def entry(of: Table, topic: str, announced: int) -> SchemaEntry:
-    encoder = Encoder(of, "t")
-    return SchemaEntry(
-        schema_id=encoder.schema_id, topic=topic, table=of, avro=encoder.schema_text, announced=announced
-    )
+    return entry_of(Encoder(of, "t"), topic, announced)
 
 
 ORDERS = table({"id": "int"}, name="orders", keyspace="shop")

@@ -12,24 +12,10 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_spark.snapshot.pace import Fault, PageSize
 from tailrace_spark.snapshot.ranges import Split, TokenRange
 from tailrace_spark.snapshot.reading import Page, PageError, PageReader, RangeReader, UnreadableError
+from tests.support.clock import ManualClock
 from tests.unit.spark.snapshot.pages import columns_page
 
 PIECES = [Split(TokenRange(0, 100), ("a", "b")), Split(TokenRange(100, 200), ("b",))]
-
-
-@dataclass
-class Time:
-    """A clock that only waits move."""
-
-    seconds: float = 0.0
-    waits: list[float] = field(default_factory=list)
-
-    def wait(self, seconds: float) -> None:
-        self.waits.append(seconds)
-        self.seconds += seconds
-
-    def timing(self) -> Timing:
-        return Timing(lambda: self.seconds, self.wait)
 
 
 @dataclass
@@ -96,14 +82,14 @@ class Cluster:
 
 def reader(
     cluster: Cluster,
-    time: Time,
+    time: ManualClock,
     rows: int = 10,
     rate: float | None = None,
     octets: int = 1 << 20,
     *,
     stays: bool = False,
 ) -> RangeReader:
-    pages = PageReader(PageSize(rows, octets), 4, 1.0, time.timing(), rate=rate, stays=stays)
+    pages = PageReader(PageSize(rows, octets), 4, 1.0, Timing(time, time.wait), rate=rate, stays=stays)
     return RangeReader(cluster.select, "shop.orders", "SELECT", pages)
 
 
@@ -113,7 +99,7 @@ def numbers(pages: Iterable[Page]) -> list[int]:
 
 @pytest.mark.promise("snapshot.limits")
 def test_all_rows_come_in_order_with_one_request_at_a_time() -> None:
-    cluster, time = Cluster(), Time()
+    cluster, time = Cluster(), ManualClock()
     assert numbers(reader(cluster, time).pages(PIECES)) == list(range(200))
     assert cluster.most_pending == 1
     assert {request.host for request in cluster.requests if request.begin < 100} == {"a"}
@@ -123,13 +109,13 @@ def test_all_rows_come_in_order_with_one_request_at_a_time() -> None:
 
 def test_the_next_page_is_asked_for_before_the_rows_of_one_are_taken() -> None:
     cluster = Cluster()
-    pages = reader(cluster, Time()).pages(PIECES)
+    pages = reader(cluster, ManualClock()).pages(PIECES)
     next(pages)
     assert [request.begin for request in cluster.requests] == [0, 10]
 
 
 def test_a_timeout_halves_the_page_and_asks_for_the_same_one_again() -> None:
-    cluster, time = Cluster([None, Fault.TIMEOUT, Fault.TIMEOUT, None]), Time()
+    cluster, time = Cluster([None, Fault.TIMEOUT, Fault.TIMEOUT, None]), ManualClock()
     assert numbers(reader(cluster, time, rows=80).pages(PIECES)) == list(range(200))
     assert [(request.begin, request.rows) for request in cluster.requests[:4]] == [
         (0, 80),
@@ -145,13 +131,13 @@ def test_a_timeout_halves_the_page_and_asks_for_the_same_one_again() -> None:
 def test_rows_between_tombstones_come_by_pages_that_are_small_enough(most_rows: int) -> None:
     """Pages of ten fail, and those of four do not: more tombstones than a node passes over stand between the rows."""
     cluster = Cluster(marked=50, most_rows=most_rows)
-    assert numbers(reader(cluster, Time(), rows=80).pages(PIECES)) == list(range(200))
+    assert numbers(reader(cluster, ManualClock(), rows=80).pages(PIECES)) == list(range(200))
     assert any(request.rows == 80 for request in cluster.requests)
 
 
 @pytest.mark.promise("snapshot.unreadable")
 def test_a_row_that_no_page_has_ends_the_read_with_its_table_and_what_to_do() -> None:
-    cluster, time = Cluster(marked=50, most_rows=0), Time()
+    cluster, time = Cluster(marked=50, most_rows=0), ManualClock()
     with pytest.raises(UnreadableError) as refused:
         numbers(reader(cluster, time, rows=80).pages(PIECES))
     words = str(refused.value)
@@ -166,13 +152,13 @@ def test_a_row_that_no_page_has_ends_the_read_with_its_table_and_what_to_do() ->
 @pytest.mark.promise("snapshot.unreadable")
 def test_what_one_replica_fails_at_is_asked_of_the_next_one() -> None:
     cluster = Cluster(marked=50, most_rows=0, damaged={"a"})
-    assert numbers(reader(cluster, Time()).pages(PIECES[:1])) == list(range(100))
+    assert numbers(reader(cluster, ManualClock()).pages(PIECES[:1])) == list(range(100))
     assert {request.host for request in cluster.requests if request.begin > 50} == {"b"}
 
 
 @pytest.mark.promise("snapshot.limits")
 def test_an_overloaded_node_is_left_alone_for_longer() -> None:
-    cluster, time = Cluster([Fault.OVERLOADED, Fault.OVERLOADED]), Time()
+    cluster, time = Cluster([Fault.OVERLOADED, Fault.OVERLOADED]), ManualClock()
     assert numbers(reader(cluster, time).pages(PIECES)) == list(range(200))
     assert time.waits == [4.0, 8.0]
     assert {request.rows for request in cluster.requests} == {10}
@@ -183,12 +169,12 @@ def test_a_range_of_a_dead_node_is_read_at_the_next_replica_and_in_the_end_anywh
     down: set[str | None], hosts: set[str | None]
 ) -> None:
     cluster = Cluster(down=down)
-    assert numbers(reader(cluster, Time()).pages(PIECES[:1])) == list(range(100))
+    assert numbers(reader(cluster, ManualClock()).pages(PIECES[:1])) == list(range(100))
     assert {request.host for request in cluster.requests[2:]} == hosts
 
 
 def test_after_all_attempts_the_task_fails_and_names_the_range() -> None:
-    cluster, time = Cluster([None, *[Fault.TIMEOUT] * 7]), Time()
+    cluster, time = Cluster([None, *[Fault.TIMEOUT] * 7]), ManualClock()
     with pytest.raises(
         ServiceError, match=r"tokens \(0, 100\] of shop.orders cannot be read after 4 attempts: in vain"
     ):
@@ -200,14 +186,14 @@ def test_after_all_attempts_the_task_fails_and_names_the_range() -> None:
 @pytest.mark.promise("snapshot.limits")
 @pytest.mark.parametrize("rate", [5.0, 50.0, 1000.0])
 def test_rows_come_no_faster_than_asked_for(rate: float) -> None:
-    time = Time()
+    time = ManualClock()
     rows = len(numbers(reader(Cluster(), time, rate=rate).pages(PIECES)))
-    assert time.seconds == pytest.approx(rows / rate, rel=0.01)
+    assert time.now == pytest.approx(rows / rate, rel=0.01)
 
 
 def test_pages_have_few_bytes_whatever_their_rows_have() -> None:
     cluster = Cluster(row_octets=1000)
-    numbers(reader(cluster, Time(), rows=5000, octets=20_000).pages([Split(TokenRange(0, 3000), ("a",))]))
+    numbers(reader(cluster, ManualClock(), rows=5000, octets=20_000).pages([Split(TokenRange(0, 3000), ("a",))]))
     assert cluster.requests[0].rows == 200
     assert {request.rows for request in cluster.requests[1:]} == {20}
 
@@ -229,7 +215,7 @@ def test_pages_grow_fourfold_up_to_what_was_asked_for() -> None:
 
 
 def test_a_reader_that_stays_asks_no_other_node_for_one_that_is_down() -> None:
-    cluster, time = Cluster(down={"a"}), Time()
+    cluster, time = Cluster(down={"a"}), ManualClock()
     with pytest.raises(ServiceError, match="after 3 attempts"):
         numbers(reader(cluster, time, stays=True).pages(PIECES))
     assert [request.host for request in cluster.requests] == ["a"] * 3

@@ -11,12 +11,13 @@ from uuid import UUID
 import pytest
 from fastavro import parse_schema, schemaless_reader
 
-from tailrace_schemas.avro import Encoder, SchemaEntry
+from tailrace_schemas.avro import Encoder
 from tailrace_schemas.avro.frames import body_at
 from tailrace_schemas.change import Change
 from tailrace_schemas.table import Table
 from tailrace_spark.source.changes import rewritten, unfit_columns
 from tests.unit.spark.cassandra import Log
+from tests.unit.spark.published import entry_of
 from tests.unit.tables import table
 
 NOW = table({"id": "int"}, {"count": "text"}, {}, {"v": "text", "w": "int", "tags": "set<text>"})
@@ -35,8 +36,7 @@ def unfit(written: Table, present: Table = NOW) -> frozenset[str]:
 def read(change: Change) -> Any:
     """What a reader of the present definition has of a change."""
     encoder, reader = Encoder(change.table, "p"), Encoder(NOW, "p").schema_text
-    entry = SchemaEntry(schema_id=encoder.schema_id, topic="t", table=change.table, avro=encoder.schema_text)
-    message = rewritten(encoder.value(change), entry, reader, unfit(change.table))
+    message = rewritten(encoder.value(change), entry_of(encoder), reader, unfit(change.table))
     assert message is not None
     return schemaless_reader(io.BytesIO(message[body_at(message) :]), parse_schema(json.loads(reader)), None)
 

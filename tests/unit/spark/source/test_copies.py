@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tailrace_schemas.avro import Encoder, SchemaEntry
+from tailrace_schemas.avro import Encoder
 from tailrace_schemas.change import Change, Op
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Delivered
@@ -18,29 +18,20 @@ from tailrace_spark.source.decode import Copies, pieces
 from tests.unit.spark.cassandra import with_source
 from tests.unit.spark.changes import PLAIN
 from tests.unit.spark.merge.replicas import HOSTS, LOG, Cluster, Store, history, interleaved, shown, steps
+from tests.unit.spark.published import records_of, schemas_of
 
 ENCODER = Encoder(PLAIN, "t")
-SCHEMAS = {
-    ENCODER.schema_id: SchemaEntry(schema_id=ENCODER.schema_id, topic="t.ks.t", table=PLAIN, avro=ENCODER.schema_text)
-}
+SCHEMAS = schemas_of(ENCODER, "t.ks.t")
 
 
 def records(changes: Sequence[Change], values: Mapping[int, bytes] | None = None) -> pa.Table:
     """As a task reads them of Kafka; some with other bytes than the agent's."""
     written = [(values or {}).get(offset, ENCODER.value(change)) for offset, change in enumerate(changes)]
-    count = len(changes)
-    return pa.table(
-        {
-            "topic": pa.array(["t.ks.t"] * count, pa.string()),
-            "partition": pa.array([0] * count, pa.int32()),
-            "offset": pa.array(range(count), pa.int64()),
-            "value": pa.array(written, pa.binary()),
-            "generation": pa.nulls(count, pa.int64()),
-            "stream_id": pa.nulls(count, pa.binary()),
-            "digest": pa.array([change.digest for change in changes], pa.binary()),
-            "schema_id": pa.array([ENCODER.schema_id] * count, pa.binary()),
-        }
-    )
+    heads = {
+        "digest": pa.array([change.digest for change in changes], pa.binary()),
+        "schema_id": pa.array([ENCODER.schema_id] * len(changes), pa.binary()),
+    }
+    return records_of("t.ks.t", written, **heads)
 
 
 def never(_: object) -> bool:

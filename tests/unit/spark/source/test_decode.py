@@ -9,15 +9,14 @@ from tailrace_schemas.avro import Encoder, SchemaEntry
 from tailrace_schemas.streams import Assignment
 from tailrace_spark.source.decode import pieces
 from tests.unit.spark.cassandra import Log, truncate
+from tests.unit.spark.published import entry_of, records_of
 from tests.unit.tables import table
 
 STREAM = bytes(15) + b"\x01"
 PLAIN = table({"id": "int"}, regular={"v": "text"})
 ENCODER = Encoder(PLAIN, "t")
 SCHEMAS = {
-    ENCODER.schema_id: SchemaEntry(
-        schema_id=ENCODER.schema_id, topic="t.ks.t", table=PLAIN, avro=ENCODER.schema_text, announced=5
-    ),
+    ENCODER.schema_id: entry_of(ENCODER, "t.ks.t", 5),
     ENCODER.key_schema_id: SchemaEntry(
         schema_id=ENCODER.key_schema_id, topic="t.ks.t", table=PLAIN, avro=ENCODER.key_schema_text, part="key"
     ),
@@ -25,16 +24,12 @@ SCHEMAS = {
 
 
 def records(*values: bytes | None) -> pa.Table:
-    return pa.table(
-        {
-            "topic": pa.array(["t.ks.t"] * len(values)),
-            "partition": pa.array([0] * len(values), pa.int32()),
-            "offset": pa.array(range(len(values)), pa.int64()),
-            "value": pa.array(values, pa.binary()),
-            "generation": pa.array([7] * len(values), pa.int64()),
-            "stream_id": pa.array([None, *[STREAM] * (len(values) - 1)], pa.binary()),
-        }
-    )
+    count = len(values)
+    streams = {
+        "generation": pa.array([7] * count, pa.int64()),
+        "stream_id": pa.array([None, *[STREAM] * (count - 1)], pa.binary()),
+    }
+    return records_of("t.ks.t", values, **streams)
 
 
 def test_changes_come_out_with_their_places() -> None:

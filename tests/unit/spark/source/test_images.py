@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 from tailrace_common.settings import load_settings
-from tailrace_schemas.avro import Encoder, SchemaEntry
+from tailrace_schemas.avro import Encoder
 from tailrace_schemas.change import Change
-from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import MicroBatch, Piece
 from tailrace_spark.sinks.changelog.sink import Batch, ChangeLogSink
 from tailrace_spark.sinks.console.outlet import ConsoleOutlet
@@ -24,41 +24,20 @@ from tailrace_spark.sinks.registry import SINKS, open_sink
 from tailrace_spark.sinks.sink_type import Kind
 from tailrace_spark.source.images import ImageStore, imaged
 from tests.unit.spark.cassandra import Log
+from tests.unit.spark.published import records_of, schemas_of
 from tests.unit.spark.sinks.change_log_contract import PLAIN, Topic
+from tests.unit.spark.sinks.pages import example
 
 DOCUMENT = Path(__file__).parents[4] / "docs" / "images.md"
 ENCODER = Encoder(PLAIN, "t")
-SCHEMAS = {
-    ENCODER.schema_id: SchemaEntry(
-        schema_id=ENCODER.schema_id, topic="t", table=PLAIN, avro=ENCODER.schema_text, part="value"
-    )
-}
+SCHEMAS = schemas_of(ENCODER)
 LOG = Log(PLAIN)
-
-
-def example(language: str) -> str:
-    """The page's first block in a language."""
-    [found, *_] = re.findall(rf"```{language}\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)
-    return str(found)
 
 
 def records(*changes: Change | None) -> pa.Table:
     """As a micro-batch's frame has them, the last one first; None is a record that is no change."""
-    rows = [
-        {
-            "topic": "t.shop.plain",
-            "partition": 0,
-            "offset": offset,
-            "value": b"no change" if change is None else ENCODER.value(change),
-            "generation": None,
-            "stream_id": None,
-        }
-        for offset, change in enumerate(changes)
-    ]
-    types = {"partition": pa.int32(), "offset": pa.int64(), "value": pa.binary(), "generation": pa.int64(),
-             "stream_id": pa.binary()}  # fmt: skip
-    schema = pa.schema([("topic", pa.string()), *types.items()])
-    return pa.Table.from_pylist(rows[::-1], schema)
+    values = [b"no change" if change is None else ENCODER.value(change) for change in changes]
+    return records_of("t.shop.plain", values)[::-1]
 
 
 class Frame:
@@ -76,7 +55,7 @@ def test_the_example_for_queries(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     known: dict[str, Any] = {"schemas": SCHEMAS}
-    exec(compile(example("python"), "docs/images.md", "exec"), known)  # noqa: S102 - it is ours
+    exec(compile(example("../images"), "docs/images.md", "exec"), known)  # noqa: S102 - it is ours
     batch = Frame(records(LOG.insert((1,), (), 10, v="a"), LOG.update((1,), (), 20, v="b"), LOG.delete((1,), (), 30)))
     expected = (
         "0 c {'id': 1} None {'v': 'a'} ('v',)\n"
@@ -104,7 +83,7 @@ def test_the_example_for_sinks(
 ) -> None:
     """The page's settings, and the JSON that it shows."""
     monkeypatch.chdir(tmp_path)
-    Path("t.toml").write_text(example("toml"), encoding="utf-8")
+    Path("t.toml").write_text(example("../images", "toml"), encoding="utf-8")
     name, section = load_settings("t.toml", {}).stream_sink()
     sink = open_sink(name, section, "tailrace")
     sink.reach()
@@ -112,7 +91,7 @@ def test_the_example_for_sinks(
     sink.close()
     first, second = lines(capsys.readouterr().out)
     assert first["images"][0]["op"] == "c"
-    assert second["images"] == json.loads(example("json"))
+    assert second["images"] == json.loads(example("../images", "json"))
 
 
 def test_without_the_setting_there_are_none() -> None:
@@ -185,17 +164,6 @@ def test_the_database_of_images_is_reached_before_anything_is_written(tmp_path: 
         pytest.raises(ServiceError, match=r"images in .*is no directory"),
     ):
         sink.reach()
-
-
-def test_files_have_images_in_json_only(tmp_path: Path) -> None:
-    path = tmp_path / "t.toml"
-    for form, fails in (("parquet", True), ("jsonl", False)):
-        path.write_text(f'[sink.a]\ntype = "files"\npath = "x"\nformat = "{form}"\nimages = "sqlite:///i.db"\n')
-        if fails:
-            with pytest.raises(SettingsError, match='set format = "jsonl"'):
-                load_settings(path, {})
-        else:
-            load_settings(path, {})
 
 
 def test_all_change_logs_in_json_take_the_setting() -> None:

@@ -50,6 +50,7 @@ def _assign(table: StreamTable, rows: list[tuple[int, int]]) -> AssignmentColumn
 
 
 @pytest.mark.slow
+@pytest.mark.promise("stream.generation-of-write-time")
 @settings(max_examples=examples(16))
 @given(
     generations(),

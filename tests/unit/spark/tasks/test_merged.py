@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from tailrace_schemas.avro import Encoder, SchemaEntry
@@ -16,6 +15,7 @@ from tailrace_spark.rowstate.truncation import TruncationState
 from tailrace_spark.tasks.merged import GroupMerge, merge_group, result_schema
 from tailrace_spark.tasks.partition_writer import TaskSchemas
 from tests.unit.spark.cassandra import Log
+from tests.unit.spark.published import records_of, schemas_of
 from tests.unit.tables import table
 
 ORDERS = table(
@@ -45,15 +45,7 @@ ROWS = [
 
 
 def schemas() -> Mapping[bytes, SchemaEntry]:
-    entry = SchemaEntry(
-        schema_id=ENCODER.schema_id,
-        topic="p.shop.orders",
-        table=ORDERS,
-        avro=ENCODER.schema_text,
-        part="value",
-        announced=1,
-    )
-    return TaskSchemas.of({ENCODER.schema_id: entry})
+    return TaskSchemas.of(schemas_of(ENCODER, "p.shop.orders"))
 
 
 def work(erased: Deletion | None = None, *, everything: bool = False) -> GroupMerge:
@@ -62,17 +54,7 @@ def work(erased: Deletion | None = None, *, everything: bool = False) -> GroupMe
 
 def records(changes: Sequence[Change | bytes]) -> Any:
     values = [change if isinstance(change, bytes) else ENCODER.value(change) for change in changes]
-    count = len(values)
-    return pa.table(
-        {
-            "topic": ["p.shop.orders"] * count,
-            "partition": pa.array([0] * count, pa.int32()),
-            "offset": pa.array(range(count), pa.int64()),
-            "value": pa.array(values, pa.binary()),
-            "generation": pa.nulls(count, pa.int64()),
-            "stream_id": pa.nulls(count, pa.binary()),
-        }
-    )
+    return records_of("p.shop.orders", values)
 
 
 def nothing() -> Any:

@@ -105,22 +105,6 @@ def test_every_simple_type_has_a_column(column: object) -> None:
     assert len(same_rows(changes)) == 2
 
 
-def test_what_only_records_can_say_is_left() -> None:
-    """Among others, and some that are there already; none is lost."""
-    log = Log(TABLE)
-    key, row = (1, "x"), (1_700_000_000_000, "1")
-    good = log.insert(key, row, 1, a=1)
-    bad = replace(good, cells=(replace(good.cells[0], value=b"\x00"),))
-    changes = delivered([good, log.update(key, row, 1, o={"x": True}), log.delete_range(key, row, row, 1), bad, good])
-    columns, left, ends = ChangeColumns(TABLE, 10, LARGE), list[Delivered](), Ends(lambda *_: 1)
-    assert fill(columns, changes, 0, ends, left) == 5
-    assert columns.taken == [changes[3], changes[4]]
-    assert left == changes[:3]
-    assert ends.moved == {("app.ks.t", 0): 4, ("app.ks.t", 1): 5}
-    batch, odd = change_batch(columns, ROUTE.numbers, ROUTE.schema)
-    assert (odd, len(batch)) == ([0], 1)
-
-
 @pytest.mark.parametrize(
     "data", ["0000000100ff", "00000001007f", "00000001ff80", "00000001ff7f", "0000000100", "00000001ff"]
 )
@@ -131,15 +115,6 @@ def test_numbers_whose_bytes_are_longer_than_need_be_are_left(data: str) -> None
     minimal_ = octets[4:] == minimal(int.from_bytes(octets[4:], "big", signed=True))
     columns = ChangeColumns(TABLE, 1, LARGE)
     assert columns.add(delivered([replace(change, cells=(replace(change.cells[0], value=octets),))])[0]) is minimal_
-
-
-def test_columns_that_are_full_take_no_more() -> None:
-    log = Log(TABLE)
-    changes = delivered([log.insert((1, "x"), (at, "1"), 1, a=at) for at in range(5)])
-    columns, left = ChangeColumns(TABLE, 3, LARGE), list[Delivered]()
-    assert fill(columns, changes, 1, Ends(lambda *_: 0), left) == 4
-    assert columns.taken == changes[1:4]
-    assert left == []
 
 
 def test_large_values_end_a_group_sooner() -> None:

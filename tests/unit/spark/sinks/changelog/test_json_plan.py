@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace_schemas.change import Change, Deletion, Op, Origin
+from tailrace_schemas.change import Change, Origin
 from tailrace_schemas.cql.types import parse_type
 from tailrace_schemas.position import Position
 from tailrace_schemas.streams import Assignment
@@ -74,23 +74,6 @@ def _slow_key(record: OutgoingRecord, *, whole: bool) -> bytes | None:
     assert isinstance(key, dict)
     columns = len(record.change.table.partition_key)
     return encoded(key if whole else dict(list(key.items())[:columns]))
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        WIDE_LOG.delete_range((1, "b"), (5,), (6,), 9),
-        replace(WIDE_LOG.update((1, "b"), (5, "d"), 9, n=1), key=b"\x00"),
-        Change(op=Op.TRUNCATE, table=WIDE, token=0, key=None, deletion=Deletion(5, 5), digest=bytes(16),
-               source=with_source(WIDE_LOG.delete_partition((1, "b"), 9)).source, upto=Position(0, 1, 5)),
-    ],
-    ids=["a range", "a key that is none", "a truncation"],
-)  # fmt: skip
-def test_what_is_not_plain_is_left_to_the_record(change: Change) -> None:
-    record = record_of(change, WIDE)
-    assert not is_planned(record)
-    if len(change.key or b"12") > 1:
-        assert record.json == slowly(record)
 
 
 @pytest.mark.slow

@@ -16,7 +16,6 @@ from tailrace_schemas.topics import topic_component
 from tailrace_spark.sinks.changelog.routes import Route, url_text, word
 from tailrace_spark.sinks.http.settings import HttpSinkSettings
 from tailrace_spark.sinks.kafka.settings import KafkaSinkSettings
-from tailrace_spark.sinks.rabbitmq.settings import RabbitmqSinkSettings
 from tailrace_spark.sinks.registry import open_sink
 from tailrace_spark.sinks.table_faults import TableRefusedError
 from tests.unit.spark.cassandra import Log, truncate
@@ -89,27 +88,6 @@ def test_columns_of_a_template() -> None:
     assert require_route("{table}/{key.a}/{key.b c}{{x}}{key.a}", "table")
     assert key_columns("{table}/{key.a}/{key.b c}{{x}}{key.a}") == ("a", "b c")
     assert HttpSinkSettings(url="http://h/{key.a}").routed_by == {"url": ("a",)}
-
-
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda: HttpSinkSettings(url="http://{key.a}.example/"), "no value decides where changes go"),
-        (lambda: HttpSinkSettings(url="http://h:{key.a}/"), "braces behind its host|host"),
-        (lambda: RabbitmqSinkSettings(url="amqp://h", routing_key="{key.a}"), "routing_key needs declare = false"),
-        (lambda: RabbitmqSinkSettings(url="amqp://h", declare=False, routing_key="{a}"), "may contain"),
-        (lambda: KafkaSinkSettings(topic="{row.a}"), "may contain"),
-        (
-            lambda: KafkaSinkSettings.model_validate(
-                {"topic": "x.{key.a}", "format": "debezium", "images": "sqlite://"}
-            ),
-            "topic may name no columns of a key",
-        ),
-    ],
-)
-def test_settings_that_do_not_go_together_are_refused(make: Any, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        make()
 
 
 @pytest.mark.promise("subscription.targets")

@@ -27,7 +27,7 @@ from tailrace_spark.sinks.registry import open_sink
 from tests.held import package
 from tests.support.shop import PLAIN, WIDER
 from tests.unit.spark.cassandra import Log
-from tests.unit.spark.sinks.contract import piece
+from tests.unit.spark.sinks.contract import is_cut_off, piece
 from tests.unit.spark.sinks.delta.stores import DeltaCurrentInTasks, FollowedDelta, section
 from tests.unit.spark.sinks.lake.current_contract import LakeCurrentContract, batches, require_select
 from tests.unit.spark.sinks.lake.row_filter_contract import LakeRowFilterContract
@@ -71,12 +71,7 @@ def test_a_crash_between_any_two_steps_heals(tmp_path: Path, again: bool) -> Non
         followed = local(tmp_path / str(step), buckets=1)
         first, second, third = batches()
         write(followed, *first)
-        died = False
-        with closing(followed.open(dies_after=step)) as sink:
-            try:
-                write_here(sink, [piece(second)])
-            except ServiceError:
-                died = True
+        died = is_cut_off(followed.open(dies_after=step), piece(second))
         if again:
             write(followed, *second)
             require_select(followed, [*first, *second], f"died after {step} steps")

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from tailrace_common.settings import load_settings
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.delta.store import DeltaStore
-from tailrace_spark.sinks.protocol import Sink, write_here
-from tailrace_spark.sinks.registry import open_sink
+from tailrace_spark.sinks.protocol import Sink
 from tests import s3
 from tests.held import package
 from tests.services.cutting import CuttingProxy
-from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import (
     PLAIN,
     ChangeLogContract,
@@ -32,6 +27,7 @@ from tests.unit.spark.sinks.delta.stores import DeltaInTasks, DeltaStored, Follo
 from tests.unit.spark.sinks.lake.cutting_contract import CuttingContract
 from tests.unit.spark.sinks.lake.history_contract import two_at_a_time
 from tests.unit.spark.sinks.merging_contract import MergingContract
+from tests.unit.spark.sinks.on_s3 import write_by_section
 
 pytestmark = pytest.mark.integration
 
@@ -104,24 +100,10 @@ class TestCutRequests(CuttingContract):
 
 
 def test_a_section_opens_a_sink(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG)
     bucket = s3.new_bucket()
-    (tmp_path / "secret").write_text(s3.SECRET_KEY + "\n")
-    path = tmp_path / "t.toml"
-    path.write_text(
-        f'[sink.x]\ntype = "delta"\npath = "s3://{bucket}/a b/"\nendpoint = "{s3.endpoint()}"\n'
-        f'region = "us-east-1"\naccess_key = "{s3.ACCESS_KEY}"\nsecret_key_file = "{tmp_path}/secret"\n'
-    )
-    settings = load_settings(path, {})
-    sink = open_sink("x", settings.sink["x"], "p")
-    sink.reach()
-    write_here(sink, [Topic().piece(Log(PLAIN).insert((1,), (), 1, v="x"))])
-    sink.close()
+    write_by_section(tmp_path, caplog, "delta", f"{bucket}/a b/")
     [record] = DeltaStored(section_on_s3(f"s3://{bucket}/a b")).records()
     assert record["columns"] == {"v": "x"}
-    said = json.dumps([caplog.text, repr(settings), settings.sink["x"].location])
-    assert s3.SECRET_KEY not in said
-    assert s3.ACCESS_KEY not in said
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -15,7 +14,7 @@ from tailrace_spark.sinks.arrow.types import delta_schema
 from tailrace_spark.sinks.changelog.sink import OutgoingRecord, RecordForm
 from tailrace_spark.sinks.files.formats import parquet_rows, rows_of_records
 from tests.properties import examples
-from tests.support.every_type import INSERT, TABLE, row_changes
+from tests.support.every_type import TABLE, row_changes
 from tests.unit.spark.sinks.arrow.whole_changes import delivered, whole_changes
 
 SCHEMA = arrow_schema(TABLE)
@@ -40,10 +39,3 @@ def test_rows_are_those_of_the_records_in_their_order(changes: list[Change]) -> 
     assert rows.schema == expected.schema
     # As numbers, since Python has no times beyond the year 9999; as text, since a NaN equals no other.
     assert repr(rows.cast(NUMBERS).to_pylist()) == repr(expected.cast(NUMBERS).to_pylist())
-
-
-def test_a_change_that_only_its_record_can_say_stands_where_it_came() -> None:
-    changes = [replace(INSERT, cells=INSERT.cells[:1], column_deletions=()), INSERT, replace(INSERT, cells=())]
-    rows = parquet_rows(records_of(changes), TABLE, SCHEMA, delta_schema(SCHEMA))
-    assert rows["offset"].to_pylist() == [0, 1, 2]
-    assert [columns["m"] is None for columns in rows.cast(NUMBERS)["columns"].to_pylist()] == [True, False, False]

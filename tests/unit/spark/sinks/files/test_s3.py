@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tailrace_common.settings import load_settings
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.files.settings import FilesSinkSettings
 from tailrace_spark.sinks.files.store import FileStore
-from tailrace_spark.sinks.protocol import write_here
-from tailrace_spark.sinks.registry import open_sink
 from tests import s3
 from tests.held import package
-from tests.unit.spark.cassandra import Log
-from tests.unit.spark.sinks.change_log_contract import PLAIN, ChangeLogContract, Topic
+from tests.unit.spark.sinks.change_log_contract import ChangeLogContract
 from tests.unit.spark.sinks.files.stores import Stored, close_abandoned
+from tests.unit.spark.sinks.on_s3 import write_by_section
 
 pytestmark = pytest.mark.integration
 
@@ -54,24 +49,9 @@ class TestFilesOnS3(ChangeLogContract):
 
 
 def test_a_section_opens_a_sink_and_its_reader(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG)
     bucket = s3.new_bucket()
-    (tmp_path / "secret").write_text(s3.SECRET_KEY + "\n")
-    path = tmp_path / "t.toml"
-    path.write_text(
-        f'[sink.x]\ntype = "files"\npath = "s3://{bucket}/a b"\nformat = "jsonl"\nendpoint = "{s3.endpoint()}"\n'
-        f'region = "us-east-1"\naccess_key = "{s3.ACCESS_KEY}"\nsecret_key_file = "{tmp_path}/secret"\n'
-    )
-    settings = load_settings(path, {})
-    sink = open_sink("x", settings.sink["x"], "p")
-    sink.reach()
-    write_here(sink, [Topic().piece(Log(PLAIN).insert((1,), (), 1, v="x"))])
-    sink.close()
-    [record] = stored_at(f"{bucket}/a b").records()
-    assert record["columns"] == {"v": "x"}
-    said = json.dumps([caplog.text, repr(settings), settings.sink["x"].location])
-    assert s3.SECRET_KEY not in said
-    assert s3.ACCESS_KEY not in said
+    write_by_section(tmp_path, caplog, "files", f"{bucket}/a b", 'format = "jsonl"\n')
+    assert [record["columns"] for record in stored_at(f"{bucket}/a b").records()] == [{"v": "x"}]
 
 
 @pytest.mark.parametrize(

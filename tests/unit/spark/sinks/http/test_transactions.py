@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace_common.settings import Settings, settings_from
-from tailrace_schemas.errors import SettingsError
+from tailrace_common.settings import Settings
 from tailrace_spark.batch.delivery import Delivered, Piece
 from tailrace_spark.sinks.protocol import AGAIN, write_here
 from tailrace_spark.sinks.registry import sink_of
@@ -93,19 +92,3 @@ def test_without_the_setting_changes_have_no_transaction() -> None:
                 assert sink.capabilities.transactions is expected
     finally:
         endpoint.close()
-
-
-@pytest.mark.parametrize(
-    ("section", "words"),
-    [
-        ({"type": "http", "url": "http://h", "images": "sqlite:///i.db"}, "transactions and images exclude"),
-        ({"type": "kafka", "encoding": "avro", "registry": {"url": "http://r"}}, "transactions are for format"),
-        ({"type": "files", "path": "/x"}, "transactions stand in JSON only"),
-        ({"type": "rabbitmq", "url": "amqp://h"}, "transactions"),
-        ({"type": "sql"}, "transactions"),
-        ({"type": "console"}, "transactions"),
-    ],
-)
-def test_sinks_and_forms_that_cannot_are_refused(section: dict[str, object], words: str) -> None:
-    with pytest.raises(SettingsError, match=words):
-        settings_from({"sink": {"x": {**section, "transactions": True}}}, "test")

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing
 from itertools import count
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from tailrace_schemas.errors import ServiceError
@@ -18,7 +16,7 @@ from tailrace_spark.sinks.protocol import write_here
 from tests.held import package
 from tests.support.shop import PLAIN, WIDER
 from tests.unit.spark.cassandra import Log
-from tests.unit.spark.sinks.contract import piece
+from tests.unit.spark.sinks.contract import is_cut_off, piece
 from tests.unit.spark.sinks.iceberg.stores import FollowedIceberg, IcebergCurrentInTasks
 from tests.unit.spark.sinks.lake.current_contract import LakeCurrentContract
 from tests.unit.spark.sinks.lake.row_filter_contract import LakeRowFilterContract
@@ -75,12 +73,7 @@ def test_a_crash_at_any_step_heals(another: Stores, step: int) -> None:
     for again in (True, False):
         followed = another(buckets=1)
         write(followed, *first)
-        died = False
-        with closing(followed.open(dies_after=step)) as sink:
-            try:
-                write_here(sink, [piece(second)])
-            except ServiceError:
-                died = True
+        died = is_cut_off(followed.open(dies_after=step), piece(second))
         assert died == (step < 10)  # three commits for a column, and one of each table, before and behind each
         widened = again or step > 0  # the state is written first
         taken = again or step > 6
@@ -108,24 +101,6 @@ def test_of_two_that_make_a_table_anew_one_fails(another: Stores) -> None:
     write(followed, log.insert((2,), (), 50, w=8))
     assert followed.rows(PLAIN, "id", "w") == [(1, 7), (2, 8)]
     assert followed.columns(PLAIN) == ["id", "w"]
-
-
-def test_merging_what_changes_no_row_is_noted_all_the_same(another: Stores) -> None:
-    """Rows that are to be removed and are not there."""
-    followed, log = another(), Log(PLAIN)
-    write(followed, log.insert((1,), (), 1, v="a"))
-    opened = followed.store.open("shop.plain")
-    assert opened is not None
-    schema = pa.schema([*opened.schema, pa.field("gone", pa.bool_())])
-    away = {"__key": b"none", "__clustering": b"", "__bucket": 0, "gone": True}
-    named_by = ("__bucket", "__key", "__clustering")
-    rows = pa.Table.from_pylist([away], schema=schema)
-    files, replaced = followed.store.stage_merge("shop.plain", opened, rows, named_by)
-    followed.store.commit_staged("shop.plain", opened, files, {"x": 7}, replaced)
-    again = followed.store.open("shop.plain")
-    assert again is not None
-    assert again.version_of("x") == 7
-    assert followed.rows(PLAIN, "id", "v") == [(1, "a")]
 
 
 @pytest.mark.slow

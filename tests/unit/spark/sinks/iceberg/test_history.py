@@ -11,7 +11,6 @@ from itertools import count
 from pathlib import Path
 from typing import ClassVar
 
-import pyarrow as pa
 import pytest
 from pyiceberg.catalog import load_catalog
 
@@ -165,20 +164,6 @@ def _later(hours: int) -> datetime:
 
 def _data_files(stored: IcebergHistory) -> list[Path]:
     return sorted(Path(stored.settings.path, "shop/plain/data").rglob("*.parquet"))
-
-
-def test_types_are_arrows(local: Stores) -> None:
-    """What a store says of a table's columns is what they were made of, but for narrow numbers."""
-    made = pa.schema(
-        [("a", pa.int8()), ("s", pa.struct([("l", pa.list_(pa.int16()))])), ("t", pa.timestamp("us", "UTC"))]
-    )
-    store = local().store
-    store.make("shop.x", pa.RecordBatchReader.from_batches(made, []), {"one": 1}, partitioned_by="a", says="")
-    opened = store.open("shop.x")
-    assert opened is not None
-    assert opened.schema == store.typed(made)
-    assert opened.version_of("one") == 1
-    assert opened.version_of("two") is None
 
 
 def test_any_pyiceberg_opens_the_directory_s_catalog(local: Stores) -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import logging
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,19 +10,17 @@ from typing import Any, ClassVar
 import pytest
 import sqlalchemy as sa
 
-from tailrace_common.settings import load_settings
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
-from tailrace_spark.sinks.protocol import write_here
-from tailrace_spark.sinks.registry import open_sink
 from tests import postgres, s3
 from tests.held import package
 from tests.unit.spark.cassandra import Log
-from tests.unit.spark.sinks.change_log_contract import PLAIN, Topic
+from tests.unit.spark.sinks.change_log_contract import PLAIN
 from tests.unit.spark.sinks.iceberg.stores import NARROW, FollowedIceberg, IcebergHistory, require_followed
 from tests.unit.spark.sinks.lake.cutting_contract import CuttingContract
 from tests.unit.spark.sinks.lake.history_contract import LakeHistoryContract, two_at_a_time
 from tests.unit.spark.sinks.merging_contract import MergingContract, write
+from tests.unit.spark.sinks.on_s3 import write_by_section
 
 PASSWORD = "hunter3hunter3"  # noqa: S105 - of no server
 
@@ -102,25 +97,12 @@ class TestCutRequests(CuttingContract):
 
 @pytest.mark.slow
 def test_a_section_opens_a_sink(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG)
     bucket, named = s3.new_bucket(), catalog()
-    (tmp_path / "secret").write_text(s3.SECRET_KEY + "\n")
     (tmp_path / "uri").write_text(named["uri"] + "\n")
-    path = tmp_path / "t.toml"
-    path.write_text(
-        f'[sink.x]\ntype = "iceberg"\npath = "s3://{bucket}/a b/"\nendpoint = "{s3.endpoint()}"\n'
-        f'region = "us-east-1"\naccess_key = "{s3.ACCESS_KEY}"\nsecret_key_file = "{tmp_path}/secret"\n'
-        f'[sink.x.catalog]\ntype = "sql"\nuri_file = "{tmp_path}/uri"\n'
-    )
-    settings = load_settings(path, {})
-    with closing(open_sink("x", settings.sink["x"], "p")) as sink:
-        sink.reach()
-        write_here(sink, [Topic().piece(Log(PLAIN).insert((1,), (), 1, v="x"))])
-    more = {"path": f"s3://{bucket}/a b", "catalog": named}
-    [record] = IcebergHistory(section(**more)).records()
+    of_catalog = f'[sink.x.catalog]\ntype = "sql"\nuri_file = "{tmp_path}/uri"\n'
+    write_by_section(tmp_path, caplog, "iceberg", f"{bucket}/a b/", of_catalog, PASSWORD)
+    [record] = IcebergHistory(section(path=f"s3://{bucket}/a b", catalog=named)).records()
     assert record["columns"] == {"v": "x"}
-    shown = json.dumps([caplog.text, repr(settings), settings.sink["x"].location])
-    assert not [secret for secret in (s3.SECRET_KEY, s3.ACCESS_KEY, PASSWORD) if secret in shown]
 
 
 @pytest.mark.slow

@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from itertools import count
-from pathlib import Path
 from random import Random
 from uuid import UUID
 
@@ -24,11 +23,9 @@ from tailrace_schemas.tokens import token as token_of
 from tailrace_spark.batch.delivery import Delivered, MicroBatch, Piece, RecordId
 from tailrace_spark.batch.row_image import Imaged
 from tailrace_spark.shaping.conditions import split_conditions
-from tailrace_spark.sinks.http.settings import HttpSinkSettings
-from tailrace_spark.sinks.images.planning import ImagePlanner, ImageSettings, ShareImages, images_for
+from tailrace_spark.sinks.images.planning import ImagePlanner, ImageSettings, ShareImages
 from tailrace_spark.sinks.images.store import ImageStore
 from tailrace_spark.sinks.protocol import HereOnlyError
-from tailrace_spark.sinks.sink_type import Surroundings
 from tailrace_spark.sinks.state_store.fences import Fence
 from tests.postgres import new_database
 from tests.unit.spark.cassandra import Log
@@ -271,13 +268,6 @@ def test_a_task_shows_no_secret() -> None:
     made_of = ImageSettings("postgresql+psycopg://u:sesame@127.0.0.1:1/d", "images", 0.0, None)
     task = ShareImages(made_of, MicroBatch(STREAM, 0, {}), Fence("images", 1), 1.0)
     assert "sesame" not in repr(task) + str(task)
-
-
-def test_no_task_makes_images_in_a_file(tmp_path: Path) -> None:
-    settings = HttpSinkSettings.model_validate({"url": "https://h/", "images": f"sqlite:///{tmp_path}/images.db"})
-    images = images_for("x", settings, Surroundings("t"))
-    assert images.store is not None
-    assert images.planner is None
 
 
 @pytest.mark.promise("shaping.row-filter")

@@ -230,35 +230,12 @@ def test_an_events_attributes_are_headers() -> None:
     assert "ce_time" not in dict(event_headers(far, "application/json"))
 
 
-@pytest.mark.parametrize(
-    ("more", "says"),
-    [
-        ({"registry": {}}, "needs registry.url"),
-        ({"cloudevents": "structured"}, 'it may be "binary"'),
-        ({"images": "sqlite://"}, 'format = "debezium" alone'),
-        ({"registry": {"url": "http://user:geheim@registry"}}, "without user and password"),
-    ],
-)
-def test_settings_that_do_not_go_together(more: dict[str, object], says: str) -> None:
-    with pytest.raises(ValueError, match=says) as caught:
-        KafkaSinkSettings.model_validate({"encoding": "avro", "registry": {"url": "http://registry"}, **more})
-    assert "geheim" not in str(caught.value)
-
-
 def test_the_registrys_password_is_nowhere_shown() -> None:
     settings = KafkaSinkSettings.model_validate(
         {"encoding": "avro", "registry": {"url": "http://registry", "basic.auth.user.info": "ann:geheim"}}
     )
     assert "geheim" not in repr(settings)
     assert settings.registry.reveal()["basic.auth.user.info"] == "ann:geheim"
-
-
-def test_a_setting_that_the_registrys_client_does_not_have_is_refused_when_settings_are_read() -> None:
-    given = {"url": "http://registry", "no.such.setting": 1, "basic.auth.user.info": "ann:geheim"}
-    with pytest.raises(ValueError, match="no such property") as caught:
-        Settings.model_validate({"sink": {"out": {"type": "kafka", "encoding": "avro", "registry": given}}})
-    assert "no.such.setting" in str(caught.value)
-    assert "geheim" not in str(caught.value)
 
 
 def test_a_setting_that_the_registrys_client_refuses_is_named() -> None:

@@ -15,7 +15,7 @@ from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.errors import UnsupportedError
 from tailrace_schemas.tokens import token
 from tailrace_spark.batch.delivery import RecordId
-from tailrace_spark.batch.row_image import Imaged, ImageMaker, images_of_text, images_text
+from tailrace_spark.batch.row_image import Imaged, ImageMaker
 from tailrace_spark.rowstate.partition import Partition
 from tailrace_spark.sinks.kafka.debezium import DebeziumForm, connect_type
 from tailrace_spark.sinks.kafka.json_format import KafkaRecord
@@ -287,20 +287,6 @@ def test_what_had_expired_has_events_of_its_own() -> None:
     assert words(form.expired(TOPIC, change, PLACE, imaged)) == [(ONE, "d", row(1, 5), None), (ONE,)]
     assert words(form.events(TOPIC, change, PLACE, imaged)) == [(ONE, "c", None, row(1, 5))]
     assert form.expired(TOPIC, change, PLACE, Imaged(CART, first)) == []
-
-
-def test_images_come_back_as_they_were_kept() -> None:
-    change = LOG.insert(K, (1,), 10, amount=5)
-    images = ImageMaker(CART).of(Partition(), change, 0)
-    assert images_of_text(images_text(images)) == images
-    assert images_of_text(images_text(None)) is None
-
-
-def test_settings_that_do_not_go_together() -> None:
-    with pytest.raises(ValueError, match="needs images"):
-        KafkaSinkSettings.model_validate({"format": "debezium"})
-    with pytest.raises(ValueError, match="cloudevents is for"):
-        KafkaSinkSettings.model_validate({"format": "debezium", "images": "sqlite://", "cloudevents": "binary"})
 
 
 @pytest.mark.promise("sinks.one-table-alone")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tailrace_schemas.avro.names import avro_name, cql_name
 from tailrace_spark.sinks.arrow.types import relabelled
-from tailrace_spark.sinks.lake.names import distinct, names_of, spelled
+from tailrace_spark.sinks.lake.names import distinct, names_of
 from tests.support.history_records import source_names
 
 names = st.lists(st.text("aAbB_x1 é", max_size=4), unique=True, max_size=6)
@@ -62,10 +62,3 @@ def test_the_ends_of_a_range_keep_what_is_ours() -> None:
     bound = pa.struct([("Count", pa.int32()), ("count", pa.int32()), ("inclusive", pa.bool_())])
     found = distinct(pa.schema([("range", pa.struct([("start", bound)]))]), {})
     assert names_of(found)["range"]["start"] == {"_x43_ount": {}, "count": {}, "inclusive": {}}
-
-
-@pytest.mark.parametrize(
-    ("name", "wanted"), [("Val", "_x56_al"), ("val", "_x76__x61__x6c_"), ("A_x20_b", "_x41__x20_b"), ("_", "_")]
-)
-def test_how_a_name_is_spelled(name: str, wanted: str) -> None:
-    assert spelled(name) == wanted

@@ -97,16 +97,6 @@ def test_each_partition_is_read_once_and_whole(tmp_path: Path, worth: int, expec
     assert sorted(row for _, rows in found for row in rows) == sorted(whole.at)
 
 
-def test_nothing_is_read_of_no_table_and_no_keys(tmp_path: Path) -> None:
-    followed = local(tmp_path)
-    with reading(StateTable(None), {b"key"}, BUCKETS) as known:
-        assert [part.at for part in known.all()] == [{}]
-    write(followed, batches()[0])
-    state = StateTable(followed.store.open(f"{followed.name(FOLLOWED)}-state"))
-    with reading(state, (), BUCKETS) as known:
-        assert [part.at for part in known.all()] == [{}]
-
-
 def test_what_fails_aside_fails_the_batch(tmp_path: Path) -> None:
     """It is written as if nothing had been, once the store answers."""
     followed = local(tmp_path)

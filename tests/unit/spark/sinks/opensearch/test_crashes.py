@@ -21,7 +21,7 @@ from tests.support.expiry import SECOND
 from tests.support.shop import ORDERS, PLAIN, WIDE_COLUMNS
 from tests.support.waiting import until
 from tests.unit.spark.cassandra import Log, truncate
-from tests.unit.spark.sinks.contract import piece
+from tests.unit.spark.sinks.contract import is_cut_off, piece
 from tests.unit.spark.sinks.lake.current_contract import batches, require_select
 from tests.unit.spark.sinks.merging_contract import WIDE, selected, write
 from tests.unit.spark.sinks.opensearch.dying import batch
@@ -44,12 +44,7 @@ def test_a_crash_at_any_request_heals(proxy: SearchProxy, again: str, lost: Answ
         first, second, third = batches()
         write(searched, *first)
         proxy.answer = dying(len(proxy.asked) + step, lost)
-        died = False
-        with closing(searched.open()) as sink:
-            try:
-                write_here(sink, [piece(second)])
-            except ServiceError:
-                died = True
+        died = is_cut_off(searched.open(), piece(second))
         proxy.answer = lambda _: "pass"
         if again == "whole":
             write(searched, *second)
@@ -81,11 +76,7 @@ def test_a_deletion_cut_off_at_any_request_is_brought_to_its_end(proxy: SearchPr
         searched = Searched(proxy.url, proxy.address, retry_seconds=0.01)
         write(searched, *first)
         proxy.answer = dying(len(proxy.asked) + step, "drop after")
-        died = False
-        try:
-            write(searched, *deletions)
-        except ServiceError:
-            died = True
+        died = is_cut_off(searched.open(), piece(deletions))
         proxy.answer = lambda _: "pass"
         again = deletions if step % 2 else []
         write(searched, *other, *again)
@@ -260,11 +251,7 @@ def test_a_remade_index_is_seen_whole_or_not_at_all(proxy: SearchProxy) -> None:
         rows = [Log(PLAIN).insert((n,), (), 10, v="a", w=n) for n in range(3)]
         write(searched, *rows)
         proxy.answer = dying(len(proxy.asked) + step)
-        died = False
-        try:
-            write(searched, Log(gone).update((1,), (), 30, w=9))
-        except ServiceError:
-            died = True
+        died = is_cut_off(searched.open(), piece([Log(gone).update((1,), (), 30, w=9)]))
         proxy.answer = lambda _: "pass"
         found = searched.rows(PLAIN, "id")
         assert found == [(n,) for n in range(3)], f"died after {step} requests"

@@ -18,7 +18,7 @@ from tailrace_spark.sinks.opensearch.pieces import groups
 from tailrace_spark.sinks.protocol import write_here
 from tests import java_sources, opensearch
 from tests.unit.spark.cassandra import Log
-from tests.unit.spark.sinks.contract import delivered, piece
+from tests.unit.spark.sinks.contract import delivered, is_cut_off, piece
 from tests.unit.spark.sinks.merging_contract import selected, write
 from tests.unit.spark.sinks.opensearch.indexes import Searched, overtaken
 from tests.unit.spark.sinks.opensearch.proxy import Answer, Asked, SearchProxy, dying
@@ -102,12 +102,7 @@ def test_a_crash_while_several_groups_write_heals(proxy: SearchProxy, lost: Answ
         searched = in_groups(proxy)
         write(searched, *first)
         proxy.answer = dying(len(proxy.asked) + step, lost)
-        died = False
-        with closing(searched.open()) as sink:
-            try:
-                write_here(sink, [piece(second)])
-            except ServiceError:
-                died = True
+        died = is_cut_off(searched.open(), piece(second))
         proxy.answer = lambda _: "pass"
         write(searched, *second)
         require_select(searched, [*first, *second], f"died after {step} requests")

@@ -22,7 +22,7 @@ from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.merge.partition import StoredRow
 from tailrace_spark.merge.stored_row import ROW
 from tailrace_spark.rowstate.truncation import EVERYTHING, HostTruncation, TruncationState
-from tailrace_spark.sinks.opensearch.bulk import Op, json_text, lines
+from tailrace_spark.sinks.opensearch.bulk import json_text
 from tailrace_spark.sinks.opensearch.client import SearchClient
 from tailrace_spark.sinks.opensearch.documents import Documents, count_fields, covers
 from tailrace_spark.sinks.opensearch.index import TableEntry, decode_entry, encode_entry
@@ -237,22 +237,6 @@ def test_documents_are_written_as_the_library_writes_json(document: dict[str, An
 def test_what_json_has_no_word_for_is_refused(value: object) -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
         json_text(value)
-
-
-@pytest.mark.parametrize(
-    ("op", "action"),
-    [
-        (Op('a"b', None, {"v": 1}), {"create": {"_id": 'a"b'}}),
-        (Op("é", None, {"v": 1}, unchecked=True), {"index": {"_id": "é"}}),
-        (Op("1", (3, 4), {"v": 1}), {"index": {"_id": "1", "if_seq_no": 3, "if_primary_term": 4}}),
-        (Op("1", (3, 4), None), {"delete": {"_id": "1", "if_seq_no": 3, "if_primary_term": 4}}),
-        (Op("1", None, None), {"delete": {"_id": "1"}}),
-    ],
-)
-def test_an_operation_is_a_line_and_its_document_another(op: Op, action: dict[str, object]) -> None:
-    told = [json.loads(line) for line in lines(op).splitlines()]
-    assert told == ([action] if op.document is None else [action, {"v": 1}])
-    assert lines(op).endswith(b"\n")
 
 
 @pytest.mark.promise("opensearch.purge")

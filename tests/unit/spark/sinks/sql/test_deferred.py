@@ -25,6 +25,7 @@ from tests.support.shop import PLAIN, one_change
 from tests.unit.spark.cassandra import Log, truncate, with_source
 from tests.unit.spark.changes import assignments
 from tests.unit.spark.sinks.contract import Database, delivered, piece
+from tests.unit.spark.sinks.sql.writing import write
 from tests.unit.tables import table
 
 OTHER = table({"id": "int"}, regular={"v": "text"}, keyspace="shop", name="other", table_id=UUID(int=7))
@@ -73,13 +74,9 @@ def test_what_an_earlier_process_kept_is_merged_by_the_next(database: Database) 
     log, wider = Log(PLAIN), replace(PLAIN, regular=(*PLAIN.regular, OTHER.regular[0]))
     wider = table({"id": "int"}, regular={"v": "text", "w": "int", "x": "int"}, keyspace="shop", name="plain")
     for change in (log.insert((1,), (), 1, v="a"), Log(wider).update((1,), (), 2, x=1)):
-        sink = SqlSink(database.url)
-        assert write_here(sink, [piece([change])]) == Summary(0, 0, 0, 1)
-        sink.close()
+        assert write(database, change) == Summary(0, 0, 0, 1)
     execute(database, "DROP TABLE shop_plain")
-    sink = SqlSink(database.url)
-    write_here(sink, [piece([log.update((1,), (), 3, w=3)])])
-    sink.close()
+    write(database, log.update((1,), (), 3, w=3))
     assert database.select("SELECT id, v, w, x FROM shop_plain") == [(1, "a", 3, 1)]
 
 

@@ -65,15 +65,6 @@ def test_the_newest_definition_may_come_first(database: Database) -> None:
     assert database.select("SELECT kk, k FROM shop_t") == [("p", "y"), ("p2", None)]
 
 
-def test_a_name_that_comes_back_is_the_newest_again(database: Database) -> None:
-    """The definition that it comes back with is announced again, and so are older changes of it."""
-    old, new = Log(named("k", "c")), Log(named("k", "d"))
-    write(database, (0, old.insert(("p",), ("q",), 1, v="x")), (1, new.insert(("p",), ("r",), 2, v="y")))
-    assert database.columns("shop_t")[:2] == ["k", "d"]
-    write(database, (2, old.insert(("p",), ("s",), 3, v="z")), (1, new.insert(("p",), ("r",), 2, v="y")))
-    assert database.columns("shop_t")[:2] == ["k", "c"]
-
-
 def test_a_running_sink_takes_a_name_that_comes_back(database: Database) -> None:
     """Its definition is one that the sink has met already, announced later than the one in between."""
     old, new = Log(named("k", "c")), Log(named("k", "d"))

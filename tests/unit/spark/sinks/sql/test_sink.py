@@ -235,14 +235,6 @@ def test_a_table_made_again_gets_another_name_where_that_is_wanted(database: Dat
     assert database.select("SELECT id FROM shop_plain_2") == [(2,)]
 
 
-def test_a_value_that_postgresql_refuses_is_set_aside(database: Database) -> None:
-    log = Log(PLAIN)
-    changes = [log.insert((number,), (), 1, v="nul \0" if number == 5 else "x") for number in range(9)]
-    refused = 1 if database.dialect == "postgresql" else 0
-    assert write(database, *changes) == Summary(9 - refused, 9 - refused, refused)
-    assert database.select("SELECT count(*) FROM shop_plain") == [(9 - refused,)]
-
-
 def test_names_that_sql_folds_or_that_are_ours(database: Database) -> None:
     odd = table(
         {"Id": "int"}, {"id": "int"}, regular={"__key": "int", 'a"b%': "int"}, keyspace="K%", name='T"x' + "y" * 60
@@ -315,13 +307,6 @@ def test_what_is_in_the_way_is_named_with_its_remedy(database: Database) -> None
         connection.exec_driver_sql("DROP TABLE shop_plain__rows")
     assert write(database, Log(PLAIN).insert((2,), (), 1, v="b")).deferred == 1
     assert re.search(r"shop_plain__rows.*undo what changed them", why_deferred(database))
-
-
-def test_a_database_that_does_not_answer_is_a_service_error() -> None:
-    sink = SqlSink("postgresql://user:hunter2@127.0.0.1:1/nothing")
-    with pytest.raises(ServiceError, match=r"Cannot connect to .*\(connection refused\)") as raised:
-        write_here(sink, [piece([Log(PLAIN).insert((1,), (), 1, v="a")])])
-    assert "hunter2" not in str(raised.value)
 
 
 def test_the_last_of_each_stream_is_kept(database: Database) -> None:

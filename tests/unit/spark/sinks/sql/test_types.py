@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tailrace_schemas.cql.types import CqlType, parse_type
 from tailrace_schemas.errors import UnsupportedError
-from tailrace_spark.sinks.calendar import civil, date_text, time_text, timestamp_text
+from tailrace_spark.sinks.calendar import civil, date_text, timestamp_text
 from tailrace_spark.sinks.sql.types import SqlType, column_spec, duration_text, to_sql
 from tests.unit.spark.sinks.contract import Database
 from tests.unit.tables import ADDRESS
@@ -126,10 +126,6 @@ def test_days_follow_one_another(milliseconds: int) -> None:
 @pytest.mark.parametrize(("value", "text"), [((0, 0, 0), "0ns"), ((-1, 0, -5), "-1mo5ns"), ((14, 2, 0), "14mo2d")])
 def test_durations(value: tuple[int, int, int], text: str) -> None:
     assert duration_text(dict(zip(("months", "days", "nanoseconds"), value, strict=True))) == text
-
-
-def test_times_of_day() -> None:
-    assert time_text(86_399_999_999_999) == "23:59:59.999999999"
 
 
 def test_every_type_has_a_column() -> None:

@@ -14,7 +14,7 @@ from tailrace_spark.sinks.state_store.tables import CATALOG, FORMAT, FORMATS
 from tests.support.letters import MemoryLetters
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import Database, piece
-from tests.unit.spark.sinks.sql.writing import named
+from tests.unit.spark.sinks.sql.writing import named, write
 
 NOW = Log(named("kk", "c"))
 
@@ -22,9 +22,7 @@ NOW = Log(named("kk", "c"))
 @pytest.mark.promise("catalog.later-versions")
 def test_a_table_of_another_version_ends_the_stream(database: Database) -> None:
     """Its changes stay in the topic: they are no dead letters, and nothing is deferred."""
-    sink = SqlSink(database.url)
-    write_here(sink, [piece([NOW.insert(("a",), ("b",), 1, v="x")])])
-    sink.close()
+    write(database, NOW.insert(("a",), ("b",), 1, v="x"))
     with database.engine.begin() as connection:
         connection.execute(sa.update(TABLES).values(definition='{"record": 2}'))
     letters = MemoryLetters()
@@ -41,9 +39,7 @@ def test_a_table_of_another_version_ends_the_stream(database: Database) -> None:
 @pytest.mark.parametrize("name", ["tailrace_streams", "tailrace_fences"])
 def test_tables_of_another_format_are_refused(database: Database, name: str) -> None:
     """Nothing is read or written, and nothing is made: each table may mean something else."""
-    sink = SqlSink(database.url)
-    write_here(sink, [piece([NOW.insert(("a",), ("b",), 1, v="x")])])
-    sink.close()
+    write(database, NOW.insert(("a",), ("b",), 1, v="x"))
     with database.engine.begin() as connection:
         connection.execute(sa.update(FORMATS).where(FORMATS.c.name == name).values(format=2))
         connection.exec_driver_sql("DROP TABLE tailrace_deferred_changes")
@@ -77,11 +73,7 @@ def test_a_database_without_formats_goes_on_and_gets_them(database: Database) ->
 
 def test_a_table_that_this_version_does_not_know_may_have_any_format(database: Database) -> None:
     """A later version that keeps something beside the others harms nobody."""
-    sink = SqlSink(database.url)
-    write_here(sink, [piece([NOW.insert(("a",), ("b",), 1, v="x")])])
-    sink.close()
+    write(database, NOW.insert(("a",), ("b",), 1, v="x"))
     with database.engine.begin() as connection:
         connection.execute(sa.insert(FORMATS).values(name="tailrace_of_later", format=7))
-    sink = SqlSink(database.url)
-    assert write_here(sink, [piece([NOW.insert(("a",), ("c",), 2, v="y")])]).rows == 1
-    sink.close()
+    assert write(database, NOW.insert(("a",), ("c",), 2, v="y")).rows == 1

@@ -116,14 +116,6 @@ def test_a_view_that_gets_a_column_stays_the_same_object(database: Watched) -> N
     assert database.select("SELECT id, street FROM shop_people ORDER BY id") == [(1, None), (2, "High")]
 
 
-def test_a_dropped_column_goes_from_a_view_that_nothing_is_built_on(database: Watched) -> None:
-    columns = "SELECT attname FROM pg_attribute WHERE attrelid = 'shop_people'::regclass AND attnum > 0"
-    write(database, insert(OLD, name="Ann", town="Rome"))
-    assert {name for (name,) in database.select(columns)} == {"id", "c", "name", "town"}
-    write(database, insert(people("name", dropped=("town",)), 2, name="Bob"), announced=1)
-    assert {name for (name,) in database.select(columns)} == {"id", "c", "name"}
-
-
 ALTERED: Final = {
     "a column is added": people("name", "town", "street"),
     "a static column is added": people("name", "town", static=("firm",)),

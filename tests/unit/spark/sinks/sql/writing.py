@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from typing import Any
+
 from tailrace_schemas.change import Change
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Summary
@@ -17,10 +20,7 @@ def named(partition: str, clustering: str, *regular: str) -> Table:
     return table({partition: "text"}, {clustering: "text"}, {"s": "text"}, columns, keyspace="shop")
 
 
-def write(database: Database, *changes: Change, table: str = "{keyspace}_{table}") -> Summary:
-    """One micro-batch through a sink of its own."""
-    sink = SqlSink(database.url, table)
-    try:
-        return write_here(sink, [piece(changes)])
-    finally:
-        sink.close()
+def write(database: Database, *changes: Change, announced: int = -1, **options: Any) -> Summary:
+    """One micro-batch through a sink of its own, which has these options of SqlSink."""
+    with closing(SqlSink(database.url, **options)) as sink:
+        return write_here(sink, [piece(changes, announced=announced)])

@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from tailrace_schemas.avro import Encoder, SchemaEntry
+from tailrace_schemas.avro import Encoder
 from tailrace_schemas.digest import change_digest
 from tailrace_schemas.position import Position
 from tailrace_schemas.ring import Node, Ring
@@ -22,6 +22,7 @@ from tailrace_spark.source.decode import pieces
 from tailrace_spark.streams.lookup import StreamTable
 from tests.support.letters import MemoryLetters
 from tests.unit.spark.cassandra import Log
+from tests.unit.spark.published import schemas_of
 from tests.unit.spark.sinks.cassandra.log.cluster import ORDERS, Cluster
 
 STREAMS = StreamTable.of(
@@ -29,9 +30,7 @@ STREAMS = StreamTable.of(
 )
 TOPIC = "t.shop.orders"
 ENCODER = Encoder(ORDERS, "t")
-SCHEMAS = {
-    ENCODER.schema_id: SchemaEntry(schema_id=ENCODER.schema_id, topic=TOPIC, table=ORDERS, avro=ENCODER.schema_text)
-}
+SCHEMAS = schemas_of(ENCODER, TOPIC)
 
 
 def update(number: int, rows: int, first: int) -> Iterator[DeadLetter]:

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from tailrace_schemas.cql.types import user_types_in
 from tailrace_schemas.errors import UnsupportedError
 from tailrace_spark.sinks.cassandra.log.layout import (
     add_statement,
@@ -14,10 +13,8 @@ from tailrace_spark.sinks.cassandra.log.layout import (
     drop_statement,
     dropped_columns,
     insert_statement,
-    log_name,
     log_table,
 )
-from tailrace_spark.sinks.cassandra.sink_base import add_field_statement, create_type_statement
 from tests.unit.tables import table
 
 EVERYTHING = table(
@@ -107,23 +104,6 @@ def test_columns_of_dropped_ones_are_told_from_all_others() -> None:
         "cdc$deleted_w": "boolean",
     }
     assert dropped_columns(log, existing) == ["cdc$deleted_elements_m", "w", "cdc$deleted_w"]
-
-
-def test_user_types_come_before_those_that_hold_them() -> None:
-    log = log_table(EVERYTHING, "Other")
-    [addr] = user_types_in(log.columns.values())
-    assert create_type_statement("Other", addr) == (
-        'CREATE TYPE IF NOT EXISTS "Other".addr (street text, zip int, tags frozen<set<text>>)'
-    )
-    assert add_field_statement("ks", addr, "tags") == "ALTER TYPE ks.addr ADD tags frozen<set<text>>"
-
-
-def test_a_name_that_is_too_long_is_cut_and_told_apart() -> None:
-    names = {name: log_name(name) for name in ("t", "a" * 33, "a" * 34, "a" * 222, "b" * 48)}
-    assert names["t"] == "t_scylla_cdc_log"
-    assert names["a" * 33] == f"{'a' * 33}_scylla_cdc_log"
-    assert names["a" * 34].startswith("a" * 24 + "_")
-    assert (len(set(names.values())), max(map(len, names.values()))) == (5, 48)
 
 
 @pytest.mark.parametrize(

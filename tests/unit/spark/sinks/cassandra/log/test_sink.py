@@ -10,7 +10,7 @@ import pytest
 
 from tailrace_schemas.change import STREAMED
 from tailrace_schemas.errors import ServiceError
-from tailrace_spark.batch.delivery import DeadLetter, RecordId, Summary
+from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.sinks.cassandra.cql import Mutation
 from tailrace_spark.sinks.cassandra.log.sink import LogTablesSink
 from tailrace_spark.sinks.cassandra.settings import keyspace_name
@@ -55,14 +55,6 @@ def test_columns_are_added_in_one_statement_before_their_first_change() -> None:
     assert list(cluster.types["shop.addr"]) == ["street", "zip", "tags"]
     write_here(sink, [piece([Log(WIDER).insert((1,), (1,), 6)]), piece([LOG.insert((1,), (2,), 7, v="x")])])
     assert len(cluster.rows[ORDERS_LOG]) == 3
-
-
-@pytest.mark.promise("log-tables.columns")
-def test_the_log_table_is_there_before_the_first_change() -> None:
-    cluster = Cluster()
-    LogTablesSink(cluster).announce([(3, ORDERS)])
-    assert list(cluster.tables[ORDERS_LOG])[:3] == ["cdc$stream_id", "cdc$time", "cdc$batch_seq_no"]
-    assert cluster.rows.get(ORDERS_LOG) is None
 
 
 def test_tables_of_a_keyspace_that_does_not_exist_hold_up_no_others() -> None:
@@ -244,17 +236,6 @@ def test_a_table_made_anew_with_another_type_goes_to_the_dead_letters() -> None:
     [letter] = letters.all
     assert "column v is text there, and bigint is to be written" in letter.reason
     assert letter.record_id.schema_id == b"schema-1"
-
-
-@pytest.mark.promise("log-tables.set-aside")
-def test_what_the_cluster_refuses_is_set_aside_update_by_update() -> None:
-    cluster, letters = Cluster(refuses=b"huge"), MemoryLetters()
-    mutations = [[LOG.insert((1,), (n,), n, v="huge" if n == 2 else "x")] for n in range(1, 5)]
-    letter = DeadLetter(RecordId("t.shop.orders", 1, 77), "no Avro")
-    found = write_here(LogTablesSink(cluster, letters=letters), [piece(*mutations, letters=[letter])])
-    assert found == Summary(3, 3, 2)
-    assert len(cluster.rows["shop.orders_scylla_cdc_log"]) == 3
-    assert [letter.reason for letter in letters.all] == ["Cassandra refuses it: too large", "no Avro"]
 
 
 def test_a_log_table_that_somebody_dropped_is_made_anew() -> None:
