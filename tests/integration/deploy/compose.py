@@ -133,7 +133,8 @@ class Compose:
         return run(*self.inside, *checked).strip() == "0"
 
     def _has_ended(self, service: str) -> bool:
-        return bool(self.state(service)["Status"] == "exited")
+        # "stopped" until podman has cleaned up behind it, which it may not do by itself without systemd.
+        return self.state(service)["Status"] in ("stopped", "exited")
 
     def _profiles(self, service: str) -> tuple[str, ...]:
         return tuple(f"--profile={profile}" for profile in self.services[service].get("profiles", ()))
