@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import cache, partial
 from random import Random
@@ -137,7 +138,7 @@ def _change(change: Change, message: bytes, record_id: RecordId, stream: Assignm
         plan.text(record_id, change, stream),
         plan.key(change, primary=True),
         plan.key(change, primary=False),
-        (record_id.key, record_id.to_json(), record_id.__reduce__()[1], RecordId.from_json(record_id.to_json())),
+        (record_id.key, record_id.to_json(), copy(record_id), RecordId.from_json(record_id.to_json())),
     ]
     for key in ("partition", "primary"):
         splice = Splice(change.table, PREFIX, key)
@@ -158,7 +159,7 @@ def _columns(changes: Sequence[Delivered], capacity: int, octets: int) -> object
     start = fill(columns, changes, 0, ends, rest)
     start = fill(columns, changes, start, ends, rest)
     keys = [values.values for values in (*columns.keys, *columns.columns)]
-    return start, columns, keys, columns.rows, columns.full, [one.record_id for one in rest], ends.moved
+    return start, columns, keys, columns.rows, columns.full, [(one.record_id, one.update) for one in rest], ends.moved
 
 
 def _rows(random: Random) -> Iterator[Case]:
