@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Final
-from uuid import UUID
 
 from tailrace_common.closing import Closing
 from tailrace_common.topics import GenerationReader
@@ -14,7 +12,7 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.generation_records import PublishedGeneration
 from tailrace_spark.job.checkpoint import decode_note, encode_note
 from tailrace_spark.job.checkpoint_files import Folder
-from tailrace_spark.streams.lookup import StreamTable
+from tailrace_spark.streams.lookup import StreamTable, UnpackedGenerations
 
 log = logging.getLogger("tailrace_spark")
 
@@ -69,7 +67,7 @@ class BatchGenerations(Closing):
     def __init__(self, reader: GenerationReader, batches: BatchLog) -> None:
         self._reader = reader
         self._batches = batches
-        self._table: tuple[tuple[UUID, ...], StreamTable] | None = None
+        self._unpacked = UnpackedGenerations()
 
     def table(self, batch: int) -> StreamTable:
         """The generations up to now (docs/contracts.md 5): read to the end before each micro-batch, and noted.
@@ -79,11 +77,7 @@ class BatchGenerations(Closing):
         published = self._reader.refresh()
         if not published:
             raise ServiceError("no valid generation is published yet: is an agent running?")
-        used, known_until = self._batches.used(batch, published, self._reader.known_until)
-        uuids = tuple(generation.uuid for generation in used)
-        if self._table is None or self._table[0] != uuids:  # a large ring takes seconds to unpack
-            self._table = uuids, StreamTable.of_published(used, known_until)
-        return replace(self._table[1], known_until=known_until)
+        return self._unpacked.table(*self._batches.used(batch, published, self._reader.known_until))
 
     def close(self) -> None:
         """Leave Kafka."""

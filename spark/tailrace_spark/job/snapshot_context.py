@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
@@ -24,7 +23,7 @@ from tailrace_spark.snapshot.read_back import ReadBack
 from tailrace_spark.snapshot.session import ClusterView, Ring, TableReading
 from tailrace_spark.snapshot.settings import SnapshotSettings, settings_at
 from tailrace_spark.snapshot.stream_rows import RoundPosition, RoundReader
-from tailrace_spark.streams.lookup import StreamTable
+from tailrace_spark.streams.lookup import StreamTable, UnpackedGenerations
 
 
 class SnapshotContext(Closing):
@@ -40,7 +39,7 @@ class SnapshotContext(Closing):
         self._reader = GenerationReader.open(kafka, internal_topic(prefix, Internal.GENERATIONS))
         self._ends = PartitionEnds(kafka)
         self._view: ClusterView | None = None
-        self._generations: tuple[tuple[object, ...], StreamTable] | None = None
+        self._unpacked = UnpackedGenerations()
         at_once = settings.snapshot.concurrent_ranges or max(1, spark.sparkContext.defaultParallelism // 2)
         self._reading = stream_settings(settings, concurrent_ranges=at_once)
         self.limits = self._reading.limits
@@ -80,10 +79,7 @@ class SnapshotContext(Closing):
         published = self._reader.refresh()
         if not published:
             raise ServiceError("no valid generation is published yet: is an agent running?")
-        names = tuple(generation.uuid for generation in published)
-        if self._generations is None or self._generations[0] != names:
-            self._generations = names, StreamTable.of_published(published, self._reader.known_until)
-        return replace(self._generations[1], known_until=self._reader.known_until)
+        return self._unpacked.table(published, self._reader.known_until)
 
     def entry(self, table: Table) -> SchemaEntry:
         """The schema of rows that are read of a table, and its topic; both need not exist yet. Raises ServiceError."""

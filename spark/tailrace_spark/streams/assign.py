@@ -6,11 +6,10 @@ import gc
 import logging
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Final
-from uuid import UUID
 from zipimport import zipimporter
 
 import numpy as np
@@ -23,7 +22,7 @@ from tailrace_common.properties.passthrough import Scalar
 from tailrace_common.topics import GenerationReader
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.topics import Internal, internal_topic, table_of_topic
-from tailrace_spark.streams.lookup import MARKS, Int64s, StreamTable
+from tailrace_spark.streams.lookup import MARKS, Int64s, StreamTable, UnpackedGenerations
 
 log = logging.getLogger("tailrace_spark")
 
@@ -91,7 +90,7 @@ def _given(table: StreamTable) -> StreamTable:
 
 # Of this worker process, and with it what was read and unpacked.
 _readers: dict[str, GenerationReader] = {}
-_tables: dict[str, tuple[tuple[UUID, ...], StreamTable]] = {}
+_unpacked: defaultdict[str, UnpackedGenerations] = defaultdict(UnpackedGenerations)
 
 
 def _read(config: dict[str, Scalar], topic: str) -> StreamTable:
@@ -107,10 +106,7 @@ def _read(config: dict[str, Scalar], topic: str) -> StreamTable:
             words = str(error)
         else:
             if published:
-                uuids = tuple(generation.uuid for generation in published)
-                if key not in _tables or _tables[key][0] != uuids:
-                    _tables[key] = uuids, StreamTable.of_published(published, reader.known_until)
-                return replace(_tables[key][1], known_until=reader.known_until)
+                return _unpacked[key].table(published, reader.known_until)
             words = f"{topic} has no valid generation yet: is an agent running?"
         if words != logged:  # a task may wait for hours
             log.warning("waiting for generations: %s", words)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final, Self
+from uuid import UUID
 
 import numpy as np
 import numpy.typing as npt
@@ -175,6 +176,20 @@ class StreamTable:
             rows = np.flatnonzero(operating == index)
             streams[rows] = self.generations[int(index)].look_up(tokens[rows])
         return streams
+
+
+class UnpackedGenerations:
+    """The table of published generations, which are unpacked where they have changed: a large ring takes seconds."""
+
+    def __init__(self) -> None:
+        self._table: tuple[tuple[UUID, ...], StreamTable] | None = None
+
+    def table(self, published: Sequence[PublishedGeneration], known_until: int | None) -> StreamTable:
+        """Of what GenerationReader.refresh gave, with its `known_until` of now."""
+        uuids = tuple([generation.uuid for generation in published])
+        if self._table is None or self._table[0] != uuids:
+            self._table = uuids, StreamTable.of_published(published, known_until)
+        return replace(self._table[1], known_until=known_until)
 
 
 def unsigned(tokens: Int64s) -> UInt64s:

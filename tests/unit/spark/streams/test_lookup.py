@@ -17,7 +17,7 @@ from tailrace_schemas.generation_records import GenerationLog, Proposal, encode_
 from tailrace_schemas.ring import Node, Ring
 from tailrace_schemas.streams import Entry, Generation, Mark, StreamId, build_generation, operating, stream_for
 from tailrace_schemas.tokens import MAX_TOKEN, MIN_TOKEN
-from tailrace_spark.streams.lookup import MARKS, AssignmentColumns, StreamTable
+from tailrace_spark.streams.lookup import MARKS, AssignmentColumns, StreamTable, UnpackedGenerations
 from tests.properties import examples
 
 TOKENS = st.integers(MIN_TOKEN, MAX_TOKEN)
@@ -147,9 +147,13 @@ def test_published_generations_will_do_as_they_are() -> None:
     for offset, (key, value) in enumerate(encode_proposal(proposal)):
         log.feed(offset, 0, key, value)
     rows = [(token, 8_000) for token in (-1, 5, 10)]
-    published = _assign(StreamTable.of_published(log.published, 7), rows)
+    unpacked = UnpackedGenerations()
+    first, later = (unpacked.table(log.published, known_until) for known_until in (7, 8))
+    published = _assign(first, rows)
     assert published.stream_column() == _assign(StreamTable.of([generation]), rows).stream_column()
     assert [MARKS[mark] for mark in published.marks] == [Mark.AHEAD] * 3
+    assert [MARKS[mark] for mark in _assign(later, rows).marks] == [None] * 3
+    assert later.generations is first.generations
 
 
 def test_generations_must_ascend() -> None:
