@@ -10,10 +10,24 @@ import os
 import sys
 from pathlib import Path
 
+from pyspark.errors.exceptions.connect import SparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tailrace_common.settings import load_settings
 from tailrace_spark import changes
+
+
+def started(writer: DataStreamWriter) -> StreamingQuery:
+    """The query. Spark gives its Python worker ten seconds to start, which a busy machine may need more than."""
+    for _ in range(20):
+        try:
+            return writer.start()
+        except SparkException as error:
+            if "failed to connect back" not in str(error):
+                raise
+    raise TimeoutError("Spark's Python worker did not start within ten seconds, twenty times")
 
 
 def drained(frame: DataFrame, folder: Path, name: str) -> DataFrame:
@@ -23,8 +37,8 @@ def drained(frame: DataFrame, folder: Path, name: str) -> DataFrame:
     def keep(batch: DataFrame, _number: int) -> None:
         batch.write.mode("append").parquet(path)
 
-    query = frame.writeStream.foreachBatch(keep).option("checkpointLocation", f"{path}-checkpoint")
-    query.trigger(availableNow=True).start().awaitTermination()
+    writer = frame.writeStream.foreachBatch(keep).option("checkpointLocation", f"{path}-checkpoint")
+    started(writer.trigger(availableNow=True)).awaitTermination()
     return frame.sparkSession.read.parquet(path)
 
 
