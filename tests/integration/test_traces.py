@@ -3,6 +3,7 @@ stream's lineage, as a server of OpenLineage gets it."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
@@ -105,7 +106,8 @@ def test_a_change_is_followed_from_the_log_to_the_sink(
     assert all(span.status.code == 0 for span in spans.values())
 
     url = new_database()
-    stream = {"snapshot": "never", "checkpoint": str(tmp_path / "checkpoint"), "execution": execution}
+    own = {"topics": re.escape(topic), "checkpoint": str(tmp_path / "checkpoint")}
+    stream = {"snapshot": "never", "execution": execution, **own}
     followed = Settings.model_validate(
         {
             "kafka": settings["kafka"],
