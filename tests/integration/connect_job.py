@@ -17,17 +17,21 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tailrace_common.settings import load_settings
 from tailrace_spark import changes
+from tests.support.waiting import until
 
 
 def started(writer: DataStreamWriter) -> StreamingQuery:
     """The query. Spark gives its Python worker ten seconds to start, which a busy machine may need more than."""
-    for _ in range(20):
+
+    def attempt() -> StreamingQuery | None:
         try:
             return writer.start()
         except SparkException as error:
             if "failed to connect back" not in str(error):
                 raise
-    raise TimeoutError("Spark's Python worker did not start within ten seconds, twenty times")
+            return None
+
+    return until(attempt, "Spark's Python worker")
 
 
 def drained(frame: DataFrame, folder: Path, name: str) -> DataFrame:

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "stream_to_console.py"
-FUTURE = 4_000_000_000_000_000
 OLD = table({"id": "int"}, regular={"v": "int", "gone": "text"}, keyspace="shop", name="items")
 NEW = table(
     {"id": "int"}, regular={"v": "int", "tags": "set<text>"}, dropped={"gone": ("text", 50)},

@@ -34,7 +34,6 @@ from tests.unit.tables import table
 
 OTHER: Final = ValueForms("logical", "fixed", "bytes")
 SOURCE: Final = Source("h", "dc", Position(1, 1, 1), 0, 1)
-_TIMES: Final = {"written": 1, "ttl": None, "expires": None}
 
 
 def of_type(cql_type: CqlType) -> Table:

@@ -351,17 +351,19 @@ def mutations_of(updates: Iterable[Update], ttl_seconds: int) -> Iterator[Mutati
                 bound = _bound(update.insert, row, ttl_seconds)
                 by_stream.setdefault((update.insert.statement, row.stream), []).append(bound)
     for (statement, stream), rows in by_stream.items():
+        stream_token = token(stream)
         some: list[Part] = []
         cells = size = 0
         for values in rows:
             lengths = [len(value) for value in values if isinstance(value, bytes)]
-            if some and (len(some) >= _BATCH_ROWS or size + sum(lengths) > _BATCH_BYTES):
-                yield mutation_of(tuple(some), token(stream), cells)
+            weight = sum(lengths)
+            if some and (len(some) >= _BATCH_ROWS or size + weight > _BATCH_BYTES):
+                yield mutation_of(tuple(some), stream_token, cells)
                 some, cells, size = [], 0, 0
             some.append((statement, values))
             cells += len(lengths)
-            size += sum(lengths)
-        yield mutation_of(tuple(some), token(stream), cells)
+            size += weight
+        yield mutation_of(tuple(some), stream_token, cells)
 
 
 def _bound(insert: LogInsert, row: LogRow, ttl_seconds: int) -> tuple[Value, ...]:
