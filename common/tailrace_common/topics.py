@@ -81,6 +81,13 @@ class GenerationReader(Closing):
         self.known_until = int(began * 1000) + LEEWAY_MS
         return self._log.published
 
+    def refresh_some(self) -> tuple[PublishedGeneration, ...]:
+        """As `refresh`, and at least one: raises ServiceError too while none is valid."""
+        published = self.refresh()
+        if not published:
+            raise ServiceError("no valid generation is published yet: is an agent running?")
+        return published
+
     @property
     def published(self) -> tuple[PublishedGeneration, ...]:
         """The valid generations read so far, ascending by timestamp."""

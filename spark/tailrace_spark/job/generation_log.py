@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from tailrace_common.closing import Closing
 from tailrace_common.topics import GenerationReader
-from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.generation_records import PublishedGeneration
 from tailrace_spark.job.checkpoint import decode_note, encode_note
 from tailrace_spark.job.checkpoint_files import Folder
@@ -74,9 +73,7 @@ class BatchGenerations(Closing):
 
         Raises ServiceError where Kafka does not answer, or no generation is valid yet.
         """
-        published = self._reader.refresh()
-        if not published:
-            raise ServiceError("no valid generation is published yet: is an agent running?")
+        published = self._reader.refresh_some()
         return self._unpacked.table(*self._batches.used(batch, published, self._reader.known_until))
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from tailrace_common.kafka import RecordFetcher
 from tailrace_common.settings import Settings
 from tailrace_common.topics import GenerationReader, SchemaReader
-from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.topics import Internal, internal_topic
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId
 from tailrace_spark.shaping import shape_of
@@ -83,10 +83,7 @@ def _streams(settings: Settings) -> StreamTable:
     """The generations up to now. Raises ServiceError where none is published."""
     topic = internal_topic(settings.topics.prefix, Internal.GENERATIONS)
     with GenerationReader.open(settings.kafka.reveal(), topic) as reader:
-        published = reader.refresh()
-        if not published:
-            raise ServiceError("no valid generation is published yet: is an agent running?")
-        return StreamTable.of_published(published, reader.known_until)
+        return StreamTable.of_published(reader.refresh_some(), reader.known_until)
 
 
 def all_letters(box: LetterBox) -> Iterator[DeadLetter]:

@@ -12,7 +12,6 @@ from tailrace_common.sections.stream import ReadLimits
 from tailrace_common.settings import Settings
 from tailrace_common.topics import GenerationReader, SchemaReader
 from tailrace_schemas.avro import Encoder, SchemaEntry
-from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import Internal, internal_topic
 from tailrace_spark.batch.delivery import by_topic
@@ -76,10 +75,7 @@ class SnapshotContext(Closing):
 
     def generations(self) -> StreamTable:
         """The generations as they are now. Raises ServiceError, also where there is none yet."""
-        published = self._reader.refresh()
-        if not published:
-            raise ServiceError("no valid generation is published yet: is an agent running?")
-        return self._unpacked.table(published, self._reader.known_until)
+        return self._unpacked.table(self._reader.refresh_some(), self._reader.known_until)
 
     def entry(self, table: Table) -> SchemaEntry:
         """The schema of rows that are read of a table, and its topic; both need not exist yet. Raises ServiceError."""

@@ -208,6 +208,8 @@ def test_an_empty_topic_has_no_generation() -> None:
     assert reader.latest is None
     with pytest.raises(ServiceError, match="no valid generation"):
         reader.operating(0)
+    with pytest.raises(ServiceError, match="no valid generation is published yet"):
+        reader.refresh_some()
 
 
 def test_refresh_takes_what_is_new() -> None:
