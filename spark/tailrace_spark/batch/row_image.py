@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from tailrace_schemas.change import Change, Deletion
-from tailrace_schemas.change_json import plain
+from tailrace_schemas.change_json import compact_json, plain
 from tailrace_schemas.cql.values import codec, split_key
 from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.table import Table
@@ -84,6 +84,7 @@ class ImageMaker:
         self.table = table
         self._images = Images(table)
         self._types = [column.type for column in table.partition_key]
+        self._key_columns = [(c.name, codec(c.type).decode) for c in (*table.partition_key, *table.clustering)]
 
     def of(self, partition: Partition, change: Change, now: int) -> RowImages:
         """Take a change into its partition; see `Images.of_change`. None where a value is none of its type."""
@@ -121,11 +122,10 @@ class ImageMaker:
         )
 
     def _key(self, key: bytes, clustering: Clustering | None) -> dict[str, Any]:
-        columns = [*self.table.partition_key, *self.table.clustering]
         values: list[bytes | None] = [*split_key(self._types, key), *(clustering or ())]
         return {
-            column.name: None if value is None else plain(codec(column.type).decode(value))
-            for column, value in zip(columns, values, strict=False)
+            name: None if value is None else plain(decode(value))
+            for (name, decode), value in zip(self._key_columns, values, strict=False)
         }
 
 
@@ -146,7 +146,7 @@ def images_text(images: RowImages) -> bytes | None:
     if images is None:
         return None
     objects = [{**image.value(), "token": image.token} for image in images]
-    return json.dumps(objects, ensure_ascii=False, separators=(",", ":")).encode()
+    return compact_json(objects).encode()
 
 
 def images_of_text(text: bytes | None) -> RowImages:

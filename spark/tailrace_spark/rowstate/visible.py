@@ -305,11 +305,12 @@ class Images:
         images = self.apply(partition, [change], now=now)
         if change.op in (Op.DELETE_PARTITION, Op.DELETE_RANGE):
             return [image for image in images if _differs(image)]
+        if images:
+            return images
         # A copy, or a change that newer data covers, is published all the same: its image says that nothing changed
         # (docs/images.md).
         row_key = None if change.static else clustering_key(change.table, change.clustering or ())
-        row = partition.rows.get(row_key)
-        return images or self._images(partition, {row_key: row}, (None, now), (None, now))
+        return self._images(partition, {row_key: partition.rows.get(row_key)}, (None, now), (None, now))
 
     def truncate(self, partition: Partition, erased: Deletion, *, now: int | None = None) -> list[Image]:
         """The images of rows of which a truncation takes something (`truncation.absorb`); the partition stays."""
@@ -363,7 +364,8 @@ def _image(
 
 
 def _same(old: Any, new: Any) -> bool:
-    return bool(old == new) or repr(old) == repr(new)  # NaN is not equal to itself
+    # NaN is not equal to itself.
+    return bool(old == new) or (old is not None and new is not None and repr(old) == repr(new))
 
 
 def _differs(image: Image) -> bool:

@@ -21,6 +21,7 @@ from tailrace_common.kafka.outgoing import WithHeaders
 from tailrace_common.kafka.topics import TopicMaker
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_common.settings import Settings, TopicSettings
+from tailrace_schemas.change_json import compact_json
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.topics import Internal, internal_plan, internal_topic
 from tailrace_spark.batch.delivery import DeadLetter, RecordId, RecordKey
@@ -205,7 +206,7 @@ class LetterReader(Closing):
 
 
 def _key(sink: str, key: RecordKey) -> bytes:
-    return json.dumps([sink, *key], ensure_ascii=False, separators=(",", ":")).encode()
+    return compact_json([sink, *key]).encode()
 
 
 def log_put(letters: Sequence[DeadLetter], store: str) -> None:

@@ -6,7 +6,6 @@ with simple cells whose bytes the values give back. Of others it gives None, and
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from json.encoder import encode_basestring
 from math import isfinite
@@ -15,7 +14,7 @@ from typing import Final
 from tailrace_schemas.avro.convert import to_avro
 from tailrace_schemas.avro.names import avro_name
 from tailrace_schemas.change import Cell, Change, Source, record_times
-from tailrace_schemas.change_json import plain
+from tailrace_schemas.change_json import compact_json, plain
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.cql.values import split_key
 from tailrace_schemas.errors import DecodeError
@@ -26,7 +25,6 @@ from tailrace_spark.batch.delivery import RecordId
 Format = Callable[[bytes], str | None]
 """The JSON text of a value; None where the bytes are no value, or not those that the value gives back."""
 
-_JSON: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _INTEGERS: Final = {"tinyint": 1, "smallint": 2, "int": 4, "bigint": 8, "timestamp": 8}
 
 
@@ -71,7 +69,7 @@ class _Values:
             return None
         if isinstance(value, float) and isfinite(value):
             return repr(value)
-        return _JSON.encode(plain(value))
+        return compact_json(plain(value))
 
 
 def _text(data: bytes) -> str | None:

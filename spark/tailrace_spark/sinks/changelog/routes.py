@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, date, datetime, timedelta
@@ -14,7 +13,7 @@ from urllib.parse import quote
 from tailrace_common.sections.template import KEY_COLUMN, fit
 from tailrace_schemas.avro.convert import to_avro
 from tailrace_schemas.change import Change
-from tailrace_schemas.change_json import plain
+from tailrace_schemas.change_json import compact_json, plain
 from tailrace_schemas.cql.values import split_key
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.table import Table
@@ -137,7 +136,7 @@ def word(text: str) -> str:
 def _text(value: object) -> str:
     """Text as it is, other values as their JSON."""
     value = plain(value)
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return value if isinstance(value, str) else compact_json(value)
 
 
 def day_of(written: int) -> str:

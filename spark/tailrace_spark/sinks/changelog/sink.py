@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from tailrace_schemas.avro.names import avro_name
 from tailrace_schemas.change import Change, record_times
-from tailrace_schemas.change_json import ChangeJson, plain
+from tailrace_schemas.change_json import ChangeJson, compact_json, plain
 from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import KafkaPartition
@@ -325,7 +324,7 @@ def _put(batch: Batch, delivered: Delivered, forms: RecordForms, refused: dict[s
 
 def encoded(value: object) -> bytes:
     """The JSON text of a value, in UTF-8, without spaces."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    return compact_json(value).encode()
 
 
 def key_of(record: OutgoingRecord, *, primary: bool) -> bytes | None:

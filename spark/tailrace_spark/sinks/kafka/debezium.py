@@ -8,7 +8,6 @@ by `Envelope` and `Key`, logical types by their names.
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib.metadata import version as version_of
@@ -16,6 +15,7 @@ from typing import Any, Final
 
 from tailrace_schemas.avro.names import Part
 from tailrace_schemas.change import Change, Op, Origin, record_times
+from tailrace_schemas.change_json import compact_json
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.errors import UnsupportedError
 from tailrace_schemas.table import Column, Table
@@ -137,11 +137,12 @@ class DebeziumForm:
         self, schemas: _RowSchemas, image: RowImage, source: Mapping[str, Any], *, read: bool
     ) -> Iterator[KafkaRecord]:
         """The event of a row; of one that was `read`, not logged, Debezium gives no row before it."""
-        key = schemas.key(image)
+        key_values = schemas.key_values(image)
+        key = schemas.key(key_values)
         seen_ms = source["seen"]
         payload = {
-            "before": None if read else schemas.row(image, image.before),
-            "after": schemas.row(image, image.after),
+            "before": None if read else schemas.row(key_values, image.before),
+            "after": schemas.row(key_values, image.after),
             "source": source["payload"],
             "op": _READ if read else image.op.value,
             "ts_ms": seen_ms,
@@ -212,20 +213,17 @@ class _RowSchemas:
             ],
             version=2,
         )
-        self._write_key, self.value = writer(name, "key", key), writer(name, "value", envelope)
+        self.key, self.value = writer(name, "key", key), writer(name, "value", envelope)
 
-    def key(self, image: RowImage) -> bytes:
-        """The record's key. Raises UnsupportedError as `DebeziumForm.events` does."""
-        return self._write_key(self._key_values(image))
-
-    def row(self, image: RowImage, values: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    def row(self, key: Mapping[str, Any], values: Mapping[str, Any] | None) -> dict[str, Any] | None:
         """A whole row: its key, and each column, null where there is no value."""
         if values is None:
             return None
         columns = {name: None if values.get(name) is None else turn(values[name]) for name, turn in self._columns}
-        return {**self._key_values(image), **columns}
+        return {**key, **columns}
 
-    def _key_values(self, image: RowImage) -> dict[str, Any]:
+    def key_values(self, image: RowImage) -> dict[str, Any]:
+        """The key of a row. Raises UnsupportedError as `DebeziumForm.events` does."""
         key = {name: None if image.key.get(name) is None else turn(image.key[name]) for name, turn in self._keys}
         missing = [name for name, value in key.items() if value is None]
         if missing:
@@ -240,7 +238,7 @@ def converter(cql_type: CqlType) -> _Convert:
     """
     kind, logical = connect_type(cql_type)
     if logical == _JSON[1]:
-        return _text
+        return compact_json
     if kind == "bytes":
         return lambda value: base64.b64encode(bytes.fromhex(value)).decode()
     if kind in ("float", "double"):
@@ -274,12 +272,8 @@ def _int64(value: int) -> int | None:
 
 def json_writer(topic: str, part: Part, schema: Schema) -> Write:  # noqa: ARG001 - a Writer's
     """Writes as JsonConverter with `schemas.enable`: the schema in each message."""
-    text = _text(schema)
-    return lambda payload: f'{{"schema":{text},"payload":{_text(payload)}}}'.encode()
-
-
-def _text(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = compact_json(schema)
+    return lambda payload: f'{{"schema":{text},"payload":{compact_json(payload)}}}'.encode()
 
 
 @lru_cache(maxsize=1)

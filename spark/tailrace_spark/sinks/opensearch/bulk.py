@@ -5,13 +5,13 @@ It writes JSON itself: an encoder of the library is made again for each document
 
 from __future__ import annotations
 
-import json
 from binascii import a2b_base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from json.encoder import encode_basestring
-from math import isfinite
 from typing import Any, Final
+
+from tailrace_schemas.change_json import compact_json
 
 STATE: Final = "__tailrace.state"
 Version = tuple[int, int]
@@ -81,7 +81,7 @@ def lines(op: Op) -> bytes:
     if document is None:
         return ('{"delete":' + target + "}}\n").encode()
     action = "index" if version is not None or op.unchecked else "create"
-    return ('{"' + action + '":' + target + "}}\n" + json_text(document) + "\n").encode()
+    return ('{"' + action + '":' + target + "}}\n" + compact_json(document) + "\n").encode()
 
 
 def stored_document(hit: Mapping[str, Any]) -> StoredDocument:
@@ -89,23 +89,3 @@ def stored_document(hit: Mapping[str, Any]) -> StoredDocument:
     stored = hit.get("fields")
     state = b"" if stored is None or STATE not in stored else a2b_base64(stored[STATE][0])
     return StoredDocument(hit["_id"], (hit["_seq_no"], hit["_primary_term"]), state, hit.get("_source"))
-
-
-def json_text(value: object) -> str:
-    """JSON without spaces, as `json.dumps` writes it where text stays as it is. Raises ValueError for NaN."""
-    if isinstance(value, str):
-        return encode_basestring(value)
-    if value is True:
-        return "true"
-    if value is False:
-        return "false"
-    if isinstance(value, int):
-        return str(value)
-    if isinstance(value, dict):
-        members = [encode_basestring(name) + ":" + json_text(member) for name, member in value.items()]
-        return "{" + ",".join(members) + "}"
-    if isinstance(value, list):
-        return "[" + ",".join([json_text(element) for element in value]) + "]"
-    if isinstance(value, float) and isfinite(value):
-        return repr(value)
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from tailrace_common.sections.template import claim
 from tailrace_schemas.avro.names import avro_name
+from tailrace_schemas.change_json import compact_json
 from tailrace_schemas.cql.coding import Codec
 from tailrace_schemas.cql.types import CqlType, require_leaves
 from tailrace_schemas.cql.values import codec, split_key
@@ -26,7 +27,6 @@ from tailrace_spark.merge.stored_row import STATIC, RowKey
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.rowstate.visible import VisibleColumns
 from tailrace_spark.sinks.calendar import EPOCH_DAYS_MS, date_text, time_text, timestamp_text, year_of
-from tailrace_spark.sinks.opensearch.bulk import json_text
 
 OWN: Final = "__tailrace"
 """The field below which all stands that is not the source's; no `_source` has it."""
@@ -156,7 +156,7 @@ class Documents:
                 values.append(value)
         except DecodeError:
             return None
-        text = str(values[0]) if len(values) == 1 else json_text(values)
+        text = str(values[0]) if len(values) == 1 else compact_json(values)
         return text if text and text[0] != "#" and len(text.encode()) <= _LONGEST_ID else None
 
     def _keys(self, key: bytes, clustering: Clustering) -> Document:

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from sqlalchemy.types import UserDefinedType
 
+from tailrace_schemas.change_json import compact_json
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.errors import UnsupportedError
 from tailrace_spark.sinks.calendar import EPOCH_DAYS_MS, date_text, time_text, timestamp_text, year_of
@@ -82,7 +83,7 @@ def to_sql(cql_type: CqlType, dialect: str) -> ToSql:
     kind = cql_type.kind
     if kind in _NESTED:
         render = json_value(cql_type)
-        return lambda value: json.dumps(render(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        return lambda value: compact_json(render(value))
     if kind in _POSTGRES_YEARS and dialect != SQLITE:
         return _postgres_time(kind) if dialect == POSTGRESQL else _mysql_time(kind)
     match kind:

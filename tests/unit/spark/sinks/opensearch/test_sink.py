@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import closing, suppress
 from fnmatch import fnmatchcase
 from itertools import count
@@ -22,7 +21,6 @@ from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.merge.partition import StoredRow
 from tailrace_spark.merge.stored_row import ROW
 from tailrace_spark.rowstate.truncation import EVERYTHING, HostTruncation, TruncationState
-from tailrace_spark.sinks.opensearch.bulk import json_text
 from tailrace_spark.sinks.opensearch.client import SearchClient
 from tailrace_spark.sinks.opensearch.documents import Documents, count_fields, covers
 from tailrace_spark.sinks.opensearch.index import TableEntry, decode_entry, encode_entry
@@ -218,25 +216,6 @@ def test_fields_are_counted_at_every_depth() -> None:
 def test_columns_called_as_the_server_s_own_fields_have_other_names() -> None:
     of = table({"_id": "int"}, regular={"__tailrace": "int", "_source": "int", "A b": "text"}, table_id=UUID(int=3))
     assert list(Documents(of).properties) == ["_id_2", "A_x20_b", "__tailrace_2", "_source_2"]
-
-
-plain_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
-    max_leaves=12,
-)
-
-
-@pytest.mark.slow
-@given(st.dictionaries(st.text(), plain_values, max_size=4))
-def test_documents_are_written_as_the_library_writes_json(document: dict[str, Any]) -> None:
-    assert json_text(document) == json.dumps(document, ensure_ascii=False, separators=(",", ":"))
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), {"a": [float("-inf")]}])
-def test_what_json_has_no_word_for_is_refused(value: object) -> None:
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        json_text(value)
 
 
 @pytest.mark.promise("opensearch.purge")
