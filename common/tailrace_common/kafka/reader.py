@@ -28,8 +28,13 @@ _LOG: Final = logging.getLogger("tailrace.kafka")
 _POLL_SECONDS: Final = 0.1
 _REQUEST_SECONDS: Final = 10.0
 _GRACE_SECONDS: Final = 1.0  # after which librdkafka's own time-out has come
-# A broker that comes back is found within a second, not ten; what librdkafka says of each attempt, errors say at last.
-_PROMPT: Final[Mapping[str, Scalar]] = {"reconnect.backoff.max.ms": 1_000, "log_level": 2}
+_PROMPT: Final[Mapping[str, Scalar]] = {
+    # A broker that comes back is found within a second, not ten. What librdkafka says of attempts, errors say at last.
+    "reconnect.backoff.max.ms": 1_000,
+    "log_level": 2,
+    # A broker lets a reader at the end wait so long before it says so, which is half a second for each read.
+    "fetch.wait.max.ms": 20,
+}
 # A topic that was just created is not known to every broker at once.
 _APPEARS_SECONDS: Final = 5.0
 # Most often it takes some milliseconds.
@@ -104,10 +109,11 @@ class _Reader(Closing):
         self._contact = FirstContact(config, self._errors, self._serve)
         self._admin: AdminClient | None = None
         self._consumer: Consumer | None = None
+        self._is_assigned = False
 
     def close(self) -> None:
         """Leave the topic; the next read would connect again."""
-        consumer, self._consumer, self._admin = self._consumer, None, None
+        consumer, self._consumer, self._admin, self._is_assigned = self._consumer, None, None, False
         if consumer is not None:
             consumer.close()
 
@@ -129,6 +135,12 @@ class _Reader(Closing):
                     "that was meant"
                 )
         unfinished = {partition for partition, end in ends.items() if self._next[partition] < end}
+        try:
+            yield from self._read_on(unfinished, ends)
+        finally:
+            self._rest()
+
+    def _read_on(self, unfinished: set[int], ends: Mapping[int, int]) -> Iterator[tuple[int, Record]]:
         deadline = time.monotonic() + self._timeout
         while unfinished:
             step = self._step(_POLL_SECONDS)
@@ -179,10 +191,18 @@ class _Reader(Closing):
         if self._consumer is None:
             config = {"group.id": "tailrace-reader", **self._with(READING)}
             self._consumer = _made(lambda: Consumer(config, logger=_LOG))
+        if not self._is_assigned:
             # Not OFFSET_BEGINNING, for which librdkafka asks half a second later. Where 0 is deleted, it is reset.
             begins = [TopicPartition(self._topic, partition, offset) for partition, offset in self._next.items()]
             self._consumer.assign(begins)
+            self._is_assigned = True
         return self._consumer
+
+    def _rest(self) -> None:
+        """Ask for nothing until something is read again: a server has some readers for each subscription."""
+        if self._consumer is not None and self._is_assigned:
+            self._consumer.unassign()
+            self._is_assigned = False
 
     def _partitions(self) -> tuple[int, ...]:
         """Those that the topic has."""

@@ -14,7 +14,6 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
-from typing import Final
 from uuid import UUID
 
 from tailrace_common.closing import Closing
@@ -46,8 +45,6 @@ from tailrace_spark.snapshot.records import (
 from tailrace_spark.snapshot.session import TableReading, range_reader
 from tailrace_spark.streams.assign import begin_task
 
-# A broker lets a reader at the end wait so long before it says so; by default half a second, for each range.
-_PROMPT: Final[Mapping[str, Scalar]] = {"fetch.wait.max.ms": 50}
 log = logging.getLogger("tailrace_spark")
 
 
@@ -58,7 +55,7 @@ class SnapshotRecords(Closing):
     """
 
     def __init__(self, kafka: Mapping[str, Scalar], prefix: str, *, only: str | None = None) -> None:
-        self._reader = PartitionReader({**kafka, **_PROMPT}, internal_topic(prefix, Internal.SNAPSHOTS), 0)
+        self._reader = PartitionReader(kafka, internal_topic(prefix, Internal.SNAPSHOTS), 0)
         self._only = only
         self.snapshots: dict[str, SnapshotRecord] = {}
         self.ranges: dict[str, dict[int, RangeRecord]] = {}
