@@ -28,13 +28,10 @@ _LOG: Final = logging.getLogger("tailrace.kafka")
 _POLL_SECONDS: Final = 0.1
 _REQUEST_SECONDS: Final = 10.0
 _GRACE_SECONDS: Final = 1.0  # after which librdkafka's own time-out has come
-_PROMPT: Final[Mapping[str, Scalar]] = {
-    # A broker that comes back is found within a second, not ten. What librdkafka says of attempts, errors say at last.
-    "reconnect.backoff.max.ms": 1_000,
-    "log_level": 2,
-    # A broker lets a reader at the end wait so long before it says so, which is half a second for each read.
-    "fetch.wait.max.ms": 20,
-}
+# A broker that comes back is found within a second, not ten; what librdkafka says of each attempt, errors say at last.
+_PROMPT: Final[Mapping[str, Scalar]] = {"reconnect.backoff.max.ms": 1_000, "log_level": 2}
+# A broker lets a reader at the end wait so long before it says so; by default half a second, for each read.
+_TO_END: Final[Mapping[str, Scalar]] = {"fetch.wait.max.ms": 20}
 # A topic that was just created is not known to every broker at once.
 _APPEARS_SECONDS: Final = 5.0
 # Most often it takes some milliseconds.
@@ -110,6 +107,7 @@ class _Reader(Closing):
         self._admin: AdminClient | None = None
         self._consumer: Consumer | None = None
         self._is_assigned = False
+        self._follows = False
 
     def close(self) -> None:
         """Leave the topic; the next read would connect again."""
@@ -138,7 +136,8 @@ class _Reader(Closing):
         try:
             yield from self._read_on(unfinished, ends)
         finally:
-            self._rest()
+            if not self._follows:
+                self._rest()
 
     def _read_on(self, unfinished: set[int], ends: Mapping[int, int]) -> Iterator[tuple[int, Record]]:
         deadline = time.monotonic() + self._timeout
@@ -161,6 +160,9 @@ class _Reader(Closing):
                 )
 
     def _poll(self, seconds: float) -> tuple[int, Record] | None:
+        if not self._follows:
+            self.close()
+            self._follows = True
         deadline = time.monotonic() + seconds
         while (remaining := deadline - time.monotonic()) >= 0:
             step = self._step(remaining)
@@ -189,7 +191,8 @@ class _Reader(Closing):
 
     def _assigned(self) -> Consumer:
         if self._consumer is None:
-            config = {"group.id": "tailrace-reader", **self._with(READING)}
+            prompt = {} if self._follows else _TO_END
+            config = {"group.id": "tailrace-reader", **prompt, **self._with(READING)}
             self._consumer = _made(lambda: Consumer(config, logger=_LOG))
         if not self._is_assigned:
             # Not OFFSET_BEGINNING, for which librdkafka asks half a second later. Where 0 is deleted, it is reset.
@@ -199,7 +202,10 @@ class _Reader(Closing):
         return self._consumer
 
     def _rest(self) -> None:
-        """Ask for nothing until something is read again: a server has some readers for each subscription."""
+        """Ask for nothing until something is read again: a server has some readers for each subscription.
+
+        A consumer that is paused would do that too, and fetch nothing for 0.75 s once it is resumed.
+        """
         if self._consumer is not None and self._is_assigned:
             self._consumer.unassign()
             self._is_assigned = False
@@ -310,6 +316,7 @@ class TopicReader(_Reader):
     ) -> None:
         """Connect. Raises ServiceError where the topic does not exist, or Kafka does not answer."""
         super().__init__(config, topic, {}, timeout)
+        self._follows = not beginning
         self._next = dict.fromkeys(self._partitions(), 0)
         if not beginning:
             self._next = self._ends(IsolationLevel.READ_COMMITTED)
