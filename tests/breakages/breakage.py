@@ -54,8 +54,8 @@ one of its own, and tests themselves meet its bug.
 class Red:
     """A test that must fail: its file and its name, with its parameters where only some of them can.
 
-    `says` is a regular expression that the failure's text, traceback and lines of the test included, must have: so
-    it fails because of the promise, and not of something else.
+    `says` is a regular expression that the text of a failed assertion, traceback and lines of the test included, must
+    have, or the words of another error: so the test fails because of the promise, and not of something else.
     """
 
     file: str

@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from tests import properties
-from tests.breakages.breakage import SOURCES, Breakage, Red
+from tests.breakages.breakage import ASSERTED, SOURCES, Breakage, Red
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 RED: Final = "red"
@@ -149,7 +149,7 @@ def judged(breakage: Breakage, red: Red, steps: Sequence[Mapping[str, Any]]) -> 
     elif any(one["outcome"] == "skipped" for one in calls):
         outcome, words = ABSENT, "skipped"
     else:
-        strange = [one for one in calls if not one["asserted"] or not re.search(red.says, one["text"])]
+        strange = [one for one in calls if not _is_known(red, one)]
         outcome, words = (OTHERWISE, strange[0]["error"]) if strange else (RED, _shown(red, calls[0]["text"]))
     return Judgement(
         breakage=breakage.name,
@@ -159,6 +159,13 @@ def judged(breakage: Breakage, red: Red, steps: Sequence[Mapping[str, Any]]) -> 
         seconds=seconds,
         words=words or "",
     )
+
+
+def _is_known(red: Red, call: Mapping[str, Any]) -> bool:
+    """Whether a test failed as it is to: by an assertion, or by an error that has the words which are asked for."""
+    if call["asserted"]:
+        return re.search(red.says, call["text"]) is not None
+    return red.says != ASSERTED and re.search(red.says, call["error"] or "") is not None
 
 
 def _shown(red: Red, text: str) -> str:

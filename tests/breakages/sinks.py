@@ -48,7 +48,7 @@ BREAKAGES: Final = {
     "files-reach-further-than-was-noted": breakage(
         "each change is there once",
         "tailrace_spark.sinks.files.outlet:FilesBatch.commit",
-        argument("self._driver.extend(...)", 0, "{}"),
+        argument("self._driver.extend(...)", 1, "{}"),
         Red(FILES, "test_cut_off_at_any_step_a_batch_is_there_once_when_it_has_come_again[more behind it-tasks1]"),
     ),
     "a-stream-leaves-the-attempts-of-others": breakage(

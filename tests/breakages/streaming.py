@@ -233,6 +233,7 @@ BREAKAGES: Final = {
         "the archive has the distributions that ours import",
         "tailrace_spark.job.archive:_ENTRIES",
         together(
+            drop("'tailrace_spark.snapshot.stream_rows'"),
             drop("'tailrace_spark.source.changes'"),
             drop("'tailrace_spark.tasks.partition_writer'"),
         ),
