@@ -75,22 +75,27 @@ TABLES: Final[tuple[tuple[Table, Values], ...]] = (
 )  # fmt: skip
 
 
-def change(number: int, written: int, replica: int = 0) -> Change:
-    """The INSERT of one row, as one of its replicas has it; the tables take turns. `written` is in microseconds."""
-    table, values = TABLES[number % len(TABLES)]
-    key, clustering, columns = values(number // len(TABLES))
+def change(number: int, written: int, replica: int = 0, row: int | None = None) -> Change:
+    """The INSERT of one row, as one of its replicas has it; the tables take turns. `written` is in microseconds.
+
+    With a `row` it is the UPDATE of two columns of the row that this number was inserted as.
+    """
+    inserted = number if row is None else row
+    table, values = TABLES[inserted % len(TABLES)]
+    key, clustering, _ = values(inserted // len(TABLES))
+    *_, columns = values(number // len(TABLES))
     types = [column.type for column in table.partition_key]
     serialized = join_key(types, [codec(t).encode(v) for t, v in zip(types, key, strict=True)])
     return Change(
-        op=Op.INSERT,
+        op=Op.INSERT if row is None else Op.UPDATE,
         table=table,
         token=token(serialized),
         key=serialized,
         clustering=tuple(codec(c.type).encode(v) for c, v in zip(table.clustering, clustering, strict=True)),
-        marker=Marker(written),
+        marker=Marker(written) if row is None else None,
         cells=tuple(
             Cell(column, None, written, None, None, codec(column.type).encode(columns[column.name]))
-            for column in table.regular
+            for column in (table.regular if row is None else table.regular[:2])
         ),
         digest=number.to_bytes(16, "big"),  # any will do, if no two are equal
         source=Source(_HOSTS[replica], "dc1", Position(1, 5 + replica, number), 0, 1, Origin.LOG, seen=written // 1000),
@@ -141,29 +146,47 @@ class Cluster:
             self._producer.poll(0)
         self._producer.commit_transaction(60)
 
-    def fill(self, changes: int, replicas: int = 1) -> None:
-        """So many changes, each once by each replica, as a catch-up leaves them: in large transactions by turns."""
+    def fill(self, changes: int, replicas: int = 1, *, updates: bool = False) -> None:
+        """So many changes, each once by each replica, as a catch-up leaves them: in large transactions by turns.
+
+        With `updates` the second half of them are updates of the rows of the first.
+        """
         now = int(time.time() * 1_000_000)
+        inserts = changes // 2 if updates else changes
         for first in range(0, changes, _TRANSACTION):
             for replica in range(replicas):
                 numbers = range(first, min(first + _TRANSACTION, changes))
-                self.publish(change(number, now + number, replica) for number in numbers)
+                self.publish(
+                    change(number, now + number, replica, number - inserts if number >= inserts else None)
+                    for number in numbers
+                )
 
     def _topic(self, table: Table) -> str:
         return table_topic(self.options.prefix, table.keyspace, table.name, table.id)
 
 
-def prepared(bootstrap: str, directory: Path, changes: int, partitions: int = PARTITIONS, replicas: int = 1) -> str:
-    """The prefix of topics with so many changes, partitions and copies, made the first time `directory` is used."""
+def prepared(
+    bootstrap: str,
+    directory: Path,
+    changes: int,
+    partitions: int = PARTITIONS,
+    replicas: int = 1,
+    *,
+    updates: bool = False,
+) -> str:
+    """The prefix of topics with so many changes, partitions and copies, made the first time `directory` is used.
+
+    With `updates` half of the changes are of rows that are there.
+    """
     note = directory / "corpus.json"
     known: dict[str, str] = json.loads(note.read_text()) if note.exists() else {}
-    name = f"{changes} in {partitions}, {replicas} of each"
+    name = f"{changes} in {partitions}, {replicas} of each" + (", half updates" if updates else "")
     prefix = known.get(name)
     if prefix is None:
         prefix = known[name] = f"bench{uuid4().hex[:8]}"
         cluster = Cluster(bootstrap, prefix, partitions)
         cluster.make()
-        cluster.fill(changes, replicas)
+        cluster.fill(changes, replicas, updates=updates)
         note.write_text(json.dumps(known))
     return prefix
 

@@ -6,7 +6,7 @@ import os
 import socket
 import socketserver
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -25,8 +25,17 @@ _JSON: Final = "org.apache.kafka.connect.json.JsonConverter"
 class LocalConnect(LocalService):
     """One worker below `directory`, running these connectors from its start: by name, their settings."""
 
-    def __init__(self, directory: Path, bootstrap: str, connectors: Mapping[str, Mapping[str, str]]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        bootstrap: str,
+        connectors: Mapping[str, Mapping[str, str]],
+        *,
+        java_options: Sequence[str] = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+    ) -> None:
+        """The worker's `java_options` are those of a short life, unless others are given."""
         super().__init__("connect", directory)
+        self._java_options = java_options
         self._bootstrap = bootstrap
         self._connectors = connectors
 
@@ -52,7 +61,7 @@ class LocalConnect(LocalService):
         java = find_java()
         classpath = os.pathsep.join(map(str, fetch_test_sets("connect")))
         log = "-Dorg.slf4j.simpleLogger"
-        options = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"{log}.defaultLogLevel=warn")
+        options = (*self._java_options, f"{log}.defaultLogLevel=warn")
         ready = (f"{log}.log.org.apache.kafka.connect=info",)
         main = "org.apache.kafka.connect.cli.ConnectStandalone"
         return Launch(

@@ -61,6 +61,10 @@ RUNS: Final = (
     Run("snapshot_large copy 1000", ("copied in", "peaks, MiB", "tailrace compare: exit code 0")),
     Run("stream --records 2000 --seconds 2 --warm 2", ("source, decoded by Python", "none", "SQLite")),
     Run("stream.execution --records 2000 --batch 500 --rounds 1 --directory .", ("driver", "executors")),
+    Run(
+        "stream.jdbc_sink --records 4000 --batch 1000 --rounds 1 --directory .",
+        ("Tailrace into PostgreSQL", "Debezium's JDBC sink"),
+    ),
     Run("stream.workers --records 2000 --batch 500 --rounds 1 --workers 1 --directory .", ("1 worker(s)",)),
     Run("subscriptions --counts 1 --seconds 2 --warm 0 --burst 50", ("1 ",)),
     Run("sick_sinks --count 3 --down 1 --slow 1 --seconds 2 --warm 0", ("1 ", "down0")),
