@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.breakages.breakage import Breakage, Needs, Red, breakage
+from tests.breakages.breakage import ASSERTED, Breakage, Needs, Red, breakage
 from tests.breakages.mutations import BreakageError, drop
 from tests.breakages.run import ABSENT, GREEN, OTHERWISE, RED, ROOT, judged, sessions, steps_of
 from tests.breakages.table import BREAKAGES
@@ -142,7 +142,8 @@ OTHER: Final = {**step(), "test": f"{TEST.node}[other]"}
         ([SETUP, step("call", "passed")], GREEN),
         ([SETUP, step(), {**OTHER, "outcome": "passed"}], GREEN),
         ([SETUP, step(text="0 lost")], OTHERWISE),
-        ([SETUP, step(asserted=False)], OTHERWISE),
+        ([SETUP, step(asserted=False)], RED),
+        ([SETUP, step(asserted=False, text="0 lost")], OTHERWISE),
         ([step("setup")], OTHERWISE),
         ([SETUP, step("call", "skipped")], ABSENT),
         ([], ABSENT),
@@ -150,8 +151,14 @@ OTHER: Final = {**step(), "test": f"{TEST.node}[other]"}
         ([{**step(), "breakage": "another"}], ABSENT),
     ],
 )
-def test_a_test_is_red_by_an_assertion_about_the_promise_alone(steps: list[dict[str, Any]], outcome: str) -> None:
+def test_a_test_is_red_by_what_says_the_promise_alone(steps: list[dict[str, Any]], outcome: str) -> None:
     assert judged(WHOLE, TEST, steps_of(WHOLE, TEST, steps)).outcome == outcome
+
+
+def test_without_words_of_its_own_a_test_is_red_by_an_assertion_alone() -> None:
+    asked_for_nothing, text = replace(TEST, says=ASSERTED), "E   assert 1 == 2"
+    outcomes = [judged(WHOLE, asked_for_nothing, [step(asserted=one, text=text)]).outcome for one in (True, False)]
+    assert outcomes == [RED, OTHERWISE]
 
 
 def test_a_test_that_stays_green_names_its_parameters() -> None:
