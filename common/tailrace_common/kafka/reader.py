@@ -136,8 +136,7 @@ class _Reader(Closing):
         try:
             yield from self._read_on(unfinished, ends)
         finally:
-            if not self._follows:
-                self._rest()
+            self._rest()
 
     def _read_on(self, unfinished: set[int], ends: Mapping[int, int]) -> Iterator[tuple[int, Record]]:
         deadline = time.monotonic() + self._timeout
@@ -206,7 +205,7 @@ class _Reader(Closing):
 
         A consumer that is paused would do that too, and fetch nothing for 0.75 s once it is resumed.
         """
-        if self._consumer is not None and self._is_assigned:
+        if self._consumer is not None and self._is_assigned and not self._follows:
             self._consumer.unassign()
             self._is_assigned = False
 
@@ -320,7 +319,7 @@ class TopicReader(_Reader):
         self._next = dict.fromkeys(self._partitions(), 0)
         if not beginning:
             self._next = self._ends(IsolationLevel.READ_COMMITTED)
-        self._assigned()
+            self._assigned()
 
     def read_to_end(self) -> Iterator[tuple[int, Record]]:
         """Partition and record of everything up to the end that each partition has at the call; see _Reader."""

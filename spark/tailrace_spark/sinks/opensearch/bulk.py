@@ -1,6 +1,6 @@
 """Documents as requests and answers have them: lines of a bulk request, what was read, what became of operations.
 
-It writes JSON itself: an encoder of the library is made again for each document. This module is compiled.
+This module is compiled.
 """
 
 from __future__ import annotations
