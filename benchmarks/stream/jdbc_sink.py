@@ -14,11 +14,10 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import sqlalchemy as sa
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
@@ -32,10 +31,9 @@ from tailrace_common.settings import Settings
 from tailrace_spark.job.progress import Progress
 from tailrace_spark.job.session import spark_session
 from tailrace_spark.job.stream import Stream
-from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.sinks.registry import sink_of
 from tests import postgres
-from tests.services.connect import LocalConnect, port_of
+from tests.services.connect import LocalConnect, jdbc_sink
 from tests.support.waiting import until
 
 _GROUP: Final = "connect-bench"
@@ -83,10 +81,9 @@ def _arguments() -> argparse.Namespace:
 def _show(name: str, samples: list[Sample]) -> None:
     first, last = samples[0], samples[-1]
     changes = last.changes - first.changes
-    used = ((after - before) / changes * 1e6 for before, after in zip(first[2:4], last[2:4], strict=True))
-    cpu = "{:12.1f}{:16.1f}".format(*used)
+    sink, store = (last.sink - first.sink) / changes * 1e6, (last.postgresql - first.postgresql) / changes * 1e6
     memory = max(sample.memory for sample in samples)
-    print(f"{name:34}{changes / (last.at - first.at):12,.0f}{cpu}{memory:12,.0f}", flush=True)
+    print(f"{name:34}{changes / (last.at - first.at):12,.0f}{sink:12.1f}{store:16.1f}{memory:12,.0f}", flush=True)
 
 
 @contextmanager
@@ -115,8 +112,7 @@ def _topics(out: str) -> dict[str, object]:
 
 def _settings(kafka: LocalKafka, prefix: str, batch: int, sink: str, section: Mapping[str, object]) -> Settings:
     settings = draining(kafka.bootstrap, prefix, Path(tempfile.mkdtemp()), "executors", batch)
-    value = settings.model_dump(exclude_unset=True) | {"kafka": {"bootstrap.servers": kafka.bootstrap}}
-    return Settings.model_validate(value | {"sink": {sink: section}})
+    return settings.model_copy(update={"sink": Settings.model_validate({"sink": {sink: section}}).sink})
 
 
 def _drained(spark: SparkSession, kafka: LocalKafka, settings: Settings, name: str) -> list[Sample]:
@@ -127,11 +123,8 @@ def _drained(spark: SparkSession, kafka: LocalKafka, settings: Settings, name: s
         done = samples[-1].changes if samples else 0
         samples.append(_sample(done + progress.records, os.getpid(), kafka.pid))
 
-    sink: Sink = sink_of(settings, name)
-    try:
+    with closing(sink_of(settings, name)) as sink:
         Stream(spark, settings, sink, on_batch=on_batch).run(availableNow=True)
-    finally:
-        sink.close()
     return samples
 
 
@@ -141,8 +134,6 @@ def _followed(kafka: LocalKafka, out: str, records: int, batch: int) -> list[Sam
     ends = PartitionEnds({"bootstrap.servers": kafka.bootstrap}).of(
         [(topic, number) for topic in topics for number in range(PARTITIONS)]
     )
-    database = sa.make_url(postgres.new_database())
-    folder = str(database.query["host"])
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 2})
 
     def left() -> int:
@@ -151,16 +142,9 @@ def _followed(kafka: LocalKafka, out: str, records: int, batch: int) -> list[Sam
         # The record behind a partition's last event is the mark of its transaction, which nobody commits.
         return sum(max(0, end - 1 - max(0, found.get(partition, 0))) for partition, end in ends.items() if end)
 
-    with port_of(Path(folder) / ".s.PGSQL.5432") as port, tempfile.TemporaryDirectory() as directory:
+    with jdbc_sink(postgres.new_database()) as upserts, tempfile.TemporaryDirectory() as directory:
         connector = {
-            "connector.class": "io.debezium.connector.jdbc.JdbcSinkConnector",
-            "connection.url": f"jdbc:postgresql://127.0.0.1:{port}/{database.database}",
-            "connection.username": database.username or "postgres",
-            "connection.password": "",
-            "insert.mode": "upsert",
-            "delete.enabled": "true",
-            "primary.key.mode": "record_key",
-            "schema.evolution": "basic",
+            **upserts,
             "tasks.max": str(_CORES),
             "topics": ",".join(topics),
         }

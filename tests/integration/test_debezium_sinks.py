@@ -19,7 +19,7 @@ from tailrace_spark.sinks.kafka.outlet import KafkaOutlet
 from tailrace_spark.sinks.protocol import write_here
 from tests import postgres
 from tests.integration.topics import target_of
-from tests.services.connect import LocalConnect, port_of
+from tests.services.connect import LocalConnect, jdbc_sink
 from tests.support.waiting import until
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import Topic
@@ -64,20 +64,7 @@ class Rows:
 @contextmanager
 def jdbc_sinks(kafka: LocalKafka, topic: str, url: str, directory: Path) -> Iterator[Rows]:
     """A worker that writes a topic's events into PostgreSQL: as they are, and unwrapped first; and its static rows."""
-    parsed = sa.make_url(url)
-    folder = parsed.query["host"]
-    assert isinstance(folder, str)
-    with port_of(Path(folder) / ".s.PGSQL.5432") as port:
-        common = {
-            "connector.class": "io.debezium.connector.jdbc.JdbcSinkConnector",
-            "connection.url": f"jdbc:postgresql://127.0.0.1:{port}/{parsed.database}",
-            "connection.username": parsed.username or "postgres",
-            "connection.password": "",
-            "insert.mode": "upsert",
-            "delete.enabled": "true",
-            "primary.key.mode": "record_key",
-            "schema.evolution": "basic",
-        }
+    with jdbc_sink(url) as common:
         unwrap = {"transforms": "unwrap", "transforms.unwrap.type": "io.debezium.transforms.ExtractNewRecordState"}
         connectors = {
             "events": {**common, "topics": topic, "collection.name.format": "cart"},

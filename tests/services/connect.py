@@ -11,6 +11,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from sqlalchemy.engine import make_url
+
 from tailrace.local.kafka import java_properties
 from tailrace.local.ports import settle_ports
 from tailrace.local.process import Launch
@@ -101,6 +103,23 @@ def _pass_on(source: socket.socket, target: socket.socket) -> None:
 
 
 @contextmanager
+def jdbc_sink(url: str) -> Iterator[dict[str, str]]:
+    """The settings of Debezium's JDBC sink that upserts into a PostgreSQL database of a Unix socket, while inside."""
+    database = make_url(url)
+    with port_of(Path(str(database.query["host"])) / ".s.PGSQL.5432") as port:
+        yield {
+            "connector.class": "io.debezium.connector.jdbc.JdbcSinkConnector",
+            "connection.url": f"jdbc:postgresql://127.0.0.1:{port}/{database.database}",
+            "connection.username": database.username or "postgres",
+            "connection.password": "",
+            "insert.mode": "upsert",
+            "delete.enabled": "true",
+            "primary.key.mode": "record_key",
+            "schema.evolution": "basic",
+        }
+
+
+@contextmanager
 def port_of(path: Path) -> Iterator[int]:
     """A port on loopback that leads to a Unix socket: Java knows no others' sockets."""
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), _ToSocket) as server:
@@ -115,4 +134,4 @@ def port_of(path: Path) -> Iterator[int]:
             thread.join()
 
 
-__all__ = ["LocalConnect", "port_of"]
+__all__ = ["LocalConnect", "jdbc_sink"]
