@@ -37,9 +37,8 @@ from tailrace_spark.job.session import spark_session
 from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.delta.store import DeltaStore
-from tailrace_spark.sinks.files.outlet import FilesOutlet
+from tailrace_spark.sinks.files.outlet import FilesOutlet, FilesSink
 from tailrace_spark.sinks.files.settings import FilesSinkSettings
-from tailrace_spark.sinks.files.sink import FilesSink
 from tailrace_spark.sinks.files.store import FileStore
 from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
 from tailrace_spark.sinks.iceberg.store import IcebergStore

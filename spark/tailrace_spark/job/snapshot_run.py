@@ -27,13 +27,14 @@ from tailrace_common.unreachable import problem_and_remedy, with_next_try
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Summary
+from tailrace_spark.job.checkpoint_files import Folder, files_in
 from tailrace_spark.job.endings import StoppedError, reason
 from tailrace_spark.job.fitness import existing_rows, named, refused_by
 from tailrace_spark.job.metrics import StreamMetrics
 from tailrace_spark.job.offsets import Offsets, PlannedOffsets
-from tailrace_spark.job.runner import MissingPackagesError, missing_packages
+from tailrace_spark.job.runner import MissingPackagesError, Runner, missing_packages
 from tailrace_spark.job.snapshot_context import SnapshotContext, read_back_of, takes_totals
-from tailrace_spark.job.snapshot_notes import Notes
+from tailrace_spark.job.snapshot_notes import REQUESTS, Notes, SnapshotNotes
 from tailrace_spark.job.snapshot_writing import ReadRound, RoundWriter, Written, read_round
 from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.snapshot.progress import Snapshots, State, TableSnapshot, status_row
@@ -41,6 +42,7 @@ from tailrace_spark.snapshot.ranges import Split, again, next_least, plan_round,
 from tailrace_spark.snapshot.read_back import ReadBack
 from tailrace_spark.snapshot.reading import UnreadableError
 from tailrace_spark.snapshot.stream_rows import RoundPosition
+from tailrace_spark.source.kafka import reads_topic
 from tailrace_spark.streams.assign import SNAPSHOT_MARK
 
 log = logging.getLogger("tailrace_spark")
@@ -361,6 +363,39 @@ def _passing(error: Exception) -> str:
             raise SettingsError(f'stream.snapshot: {cause}, or set stream.snapshot = "never"') from error
     # A job of Spark's failed: a worker was killed, or an executor lost, once more than Spark repeats it.
     return reason(error)
+
+
+def snapshot_run(
+    spark: SparkSession,
+    settings: Settings,
+    sink: Sink,
+    runner: Runner,
+    planned: PlannedOffsets,
+    files: Folder,
+    alone: threading.Lock,
+    metrics: StreamMetrics,
+    notes: Notes | None,
+) -> SnapshotRun:
+    """The snapshots of a stream into a sink; `files` are those of `<checkpoint>/tailrace`, for the notes by default.
+
+    Raises SettingsError where stream.snapshot asks for what the sink cannot take.
+    """
+    stream, refuses = settings.stream, refused_by(sink.capabilities)
+    if refuses is not None and stream.chooses_snapshot and stream.snapshot != "never":
+        raise SettingsError(f'stream.snapshot = "{stream.snapshot}" is not for this sink: {refuses}')
+    folder = f"{stream.checkpoint.rstrip('/')}/tailrace/{REQUESTS}"
+    return SnapshotRun(
+        spark,
+        settings,
+        sink,
+        notes or SnapshotNotes(files, files_in(spark, folder), stream.checkpoint),
+        SnapshotContext(spark, settings, reads_topic(spark, settings)),
+        RoundWriter(spark, settings, sink, runner),
+        planned,
+        own_notes=notes is None,
+        alone=alone,
+        metrics=metrics,
+    )
 
 
 class SnapshotThread:

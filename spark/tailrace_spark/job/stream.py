@@ -34,9 +34,8 @@ from tailrace_spark.job.runner import Runner, stream_id
 from tailrace_spark.job.session import quiet_stop
 from tailrace_spark.job.sharing import Handover
 from tailrace_spark.job.sink_check import SinkCheck
-from tailrace_spark.job.snapshot_assembly import snapshot_run
 from tailrace_spark.job.snapshot_notes import Notes
-from tailrace_spark.job.snapshot_run import SnapshotThread
+from tailrace_spark.job.snapshot_run import SnapshotThread, snapshot_run
 from tailrace_spark.job.telling import Telling
 from tailrace_spark.job.topic_watch import TopicWatch
 from tailrace_spark.job.upkeep import KafkaHosts, Sweeper, Upkeep

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tailrace_schemas.errors import SettingsError
-from tailrace_spark.cli import iceberg as iceberg_command
+from tailrace_spark.cli.lakes import iceberg
 from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
 from tests.support.shop import PLAIN
 from tests.unit.spark.cassandra import Log
@@ -22,7 +22,7 @@ from tests.unit.spark.sinks.pages import write_by_page
 def run(path: Path, *words: str) -> list[dict[str, object]]:
     """The lines of one command."""
     told = [words[0], "-c", str(path / "t.toml"), *words[1:]]
-    done = CliRunner().invoke(iceberg_command.app, told, catch_exceptions=False)
+    done = CliRunner().invoke(iceberg, told, catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return [json.loads(line) for line in done.stdout.splitlines()]
 

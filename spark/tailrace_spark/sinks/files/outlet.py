@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from uuid import uuid4
 
@@ -25,7 +25,15 @@ from tailrace_spark.batch.delivery import (
     progress_to_json,
 )
 from tailrace_spark.sinks.changelog.routes import day_of
-from tailrace_spark.sinks.changelog.sink import Batch, LogShares, OutgoingRecord, RecordForms, ShareImaging, emit
+from tailrace_spark.sinks.changelog.sink import (
+    Batch,
+    ChangeLogSink,
+    LogShares,
+    OutgoingRecord,
+    RecordForms,
+    ShareImaging,
+    emit,
+)
 from tailrace_spark.sinks.files.formats import (
     FileName,
     FormatWriter,
@@ -37,8 +45,9 @@ from tailrace_spark.sinks.files.formats import (
 )
 from tailrace_spark.sinks.files.settings import FilesSinkSettings
 from tailrace_spark.sinks.files.store import FileStore, Reach, TakenError, answering, read_reach, write_reach
+from tailrace_spark.sinks.images.store import ImageStore
 from tailrace_spark.sinks.letters import LOGGED, Letters
-from tailrace_spark.sinks.protocol import HereOnlyError, Needed
+from tailrace_spark.sinks.protocol import Capabilities, HereOnlyError, Needed
 from tailrace_spark.sinks.table_faults import TableRefusedError, in_halves, is_of_table, reason_of
 
 log = logging.getLogger("tailrace_spark")
@@ -192,6 +201,18 @@ class FilesOutlet(LogShares):
 
     def close(self) -> None:
         """Nothing is kept open between batches."""
+
+
+class FilesSink(ChangeLogSink):
+    """As ChangeLogSink; its outlet is claimed and keeps progress. Images are merged in one process: by no executor."""
+
+    def __init__(self, outlet: FilesOutlet, imaging: ImageStore | None = None, *, transactions: bool = False) -> None:
+        super().__init__(outlet, imaging, outlet, transactions=transactions)
+        self._files = outlet
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return replace(super().capabilities, claimed=self._files, progress=self._files)
 
 
 @dataclass(slots=True)

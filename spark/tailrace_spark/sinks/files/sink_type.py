@@ -10,8 +10,7 @@ from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
 
 
 def _open(name: str, settings: FilesSinkSettings, around: Surroundings) -> ReachableSink:
-    from tailrace_spark.sinks.files.outlet import FilesOutlet
-    from tailrace_spark.sinks.files.sink import FilesSink
+    from tailrace_spark.sinks.files.outlet import FilesOutlet, FilesSink
     from tailrace_spark.sinks.files.store import FileStore
     from tailrace_spark.sinks.images.planning import images_for
 

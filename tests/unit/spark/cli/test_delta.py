@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from typer.testing import CliRunner
 
 from tailrace_schemas.errors import SettingsError
-from tailrace_spark.cli.delta import app
+from tailrace_spark.cli.lakes import delta
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tests.support.shop import PLAIN
 from tests.unit.spark.cassandra import Log
@@ -34,7 +34,7 @@ def lake(tmp_path: Path) -> Path:
 
 def run(lake: Path, *words: str) -> list[dict[str, object]]:
     """The lines of one command."""
-    done = CliRunner().invoke(app, [words[0], "-c", str(lake.parent / "t.toml"), *words[1:]], catch_exceptions=False)
+    done = CliRunner().invoke(delta, [words[0], "-c", str(lake.parent / "t.toml"), *words[1:]], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return [json.loads(line) for line in done.stdout.splitlines()]
 

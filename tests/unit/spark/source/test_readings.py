@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tailrace_spark.batch.delivery import MicroBatch, Piece
-from tailrace_spark.sinks.files.sink import FilesSink
+from tailrace_spark.sinks.files.outlet import FilesSink
 from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.source.readings import EVERY, of_readings
 from tests.unit.spark.cassandra import Log

@@ -21,9 +21,8 @@ from tailrace_spark.batch.delivery import RecordId
 from tailrace_spark.sinks.arrow.schema import PLACE, arrow_schema
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.files.formats import DEFINITION, json_records
-from tailrace_spark.sinks.files.outlet import FILE_LIMITS, FilesOutlet
+from tailrace_spark.sinks.files.outlet import FILE_LIMITS, FilesOutlet, FilesSink
 from tailrace_spark.sinks.files.settings import FilesSinkSettings
-from tailrace_spark.sinks.files.sink import FilesSink
 from tailrace_spark.sinks.files.store import FileStore
 from tailrace_spark.sinks.protocol import Sink
 from tests.support.letters import MemoryLetters

@@ -20,9 +20,8 @@ from tailrace_schemas.table_json import table_from_json
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId, SinkProgress, Summary
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.files.formats import DEFINITION, FileName, source_of
-from tailrace_spark.sinks.files.outlet import FileLimits
+from tailrace_spark.sinks.files.outlet import FileLimits, FilesSink
 from tailrace_spark.sinks.files.settings import FilesSinkSettings
-from tailrace_spark.sinks.files.sink import FilesSink
 from tailrace_spark.sinks.files.store import TakenError
 from tailrace_spark.sinks.protocol import AGAIN, write_here
 from tailrace_spark.sinks.registry import open_sink

@@ -9,8 +9,7 @@ import pytest
 
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.batch.delivery import CommitMessage, MicroBatch, Piece, Summary
-from tailrace_spark.sinks.files.outlet import FilesWriter
-from tailrace_spark.sinks.files.sink import FilesSink
+from tailrace_spark.sinks.files.outlet import FilesSink, FilesWriter
 from tailrace_spark.sinks.protocol import HereOnlyError, write_here
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, Topic, changes_of, deliver, delivered_by
