@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 from tailrace.local import LocalCassandra, LocalKafka, LocalRegistry
 from tailrace_spark.sinks.worker_cache import close_idle
 from tests.integration.agents import cql
+from tests.integration.bench import Bench
 from tests.integration.feed import Feed
 from tests.integration.ways import Ground
 from tests.services.choice import Means, choose
@@ -127,3 +128,12 @@ def prefix(request: pytest.FixtureRequest) -> Iterator[str]:
             for future in admin.delete_topics(topics, operation_timeout=30).values() if topics else ():
                 with suppress(KafkaException):
                     future.result(60)
+
+
+@pytest.fixture
+def bench(
+    cassandra: LocalCassandra, kafka: LocalKafka, prefix: str, keyspace_name: str, tmp_path: Path
+) -> Iterator[Bench]:
+    """A keyspace on the run's node, and the prefix's agent to begin at this instant."""
+    with Bench.begun(cassandra, kafka, prefix, keyspace_name, tmp_path) as bench:
+        yield bench

@@ -4,83 +4,15 @@ from __future__ import annotations
 
 import signal
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cassandra.cluster import Session
-from cassandra.concurrent import execute_concurrent_with_args
 
-from tailrace.local import LocalCassandra, LocalKafka
 from tailrace.local.ports import free_port
 from tailrace_schemas.change import Op
 from tailrace_schemas.tokens import partition, token
-from tests.integration.agents import (
-    AgentProcess,
-    Published,
-    cql,
-    create_keyspace,
-    in_log_order,
-    ints,
-    published,
-    settings_for,
-    start_here,
-)
-
-
-class Bench:
-    """One test's keyspace, prefix and agents."""
-
-    def __init__(
-        self,
-        session: Session,
-        cassandra: LocalCassandra,
-        kafka: LocalKafka,
-        prefix: str,
-        keyspace: str,
-        directory: Path,
-    ) -> None:
-        self.session = session
-        self.cassandra = cassandra
-        self.kafka = kafka
-        self.prefix = prefix
-        self.keyspace = keyspace
-        self._directory = directory
-
-    def agent(self, name: str = "agent", cdc_raw: Path | None = None) -> AgentProcess:
-        """An agent, not started; of another directory than the node's where one is given."""
-        settings = settings_for(self.cassandra, self.kafka, self.prefix, self.keyspace)
-        if cdc_raw is not None:
-            settings["agent"]["cdc_raw_directory"] = str(cdc_raw)
-        return AgentProcess(self._directory, settings, name)
-
-    def create(self, table: str = "t") -> None:
-        """A table of k int, v text."""
-        self.session.execute(f"CREATE TABLE {self.keyspace}.{table} (k int PRIMARY KEY, v text) WITH cdc = true")
-
-    def write(self, keys: range, table: str = "t") -> None:
-        """One row for each key, many at once."""
-        insert = self.session.prepare(f"INSERT INTO {self.keyspace}.{table} (k, v) VALUES (?, ?)")
-        execute_concurrent_with_args(self.session, insert, [(key, "v") for key in keys], concurrency=32)
-
-    def records(self, table: str = "t") -> list[Published]:
-        """What is in the table's topic."""
-        return published(self.kafka, self.prefix, f"{self.prefix}.{self.keyspace}.{table}")
-
-    def keys(self, table: str = "t") -> Counter[int]:
-        """How often each key was published."""
-        return ints(self.records(table))
-
-
-@pytest.fixture
-def bench(
-    cassandra: LocalCassandra, kafka: LocalKafka, prefix: str, keyspace_name: str, tmp_path: Path
-) -> Iterator[Bench]:
-    """A keyspace, and the prefix's agent to begin at this instant."""
-    with cql(cassandra) as session:
-        create_keyspace(session, keyspace_name)
-        start_here(session, cassandra, kafka, prefix, keyspace_name)
-        yield Bench(session, cassandra, kafka, prefix, keyspace_name, tmp_path)
+from tests.integration.agents import AgentProcess, in_log_order, ints, settings_for
+from tests.integration.bench import Bench
 
 
 @pytest.mark.spine
@@ -115,14 +47,15 @@ def test_an_agent_of_a_wrong_directory_fences_nobody(bench: Bench, tmp_path: Pat
             directory = tmp_path / name
             if there:
                 directory.mkdir()
-            with bench.agent(name, directory) as wrong:
+            elsewhere = {"agent": {"cdc_raw_directory": str(directory)}}
+            with bench.agent(name, elsewhere) as wrong:
                 assert wrong.ended() == 2
             assert f"tailrace: agent.cdc_raw_directory: {'' if there else 'cannot list '}{directory}" in wrong.words()
             assert "publishing as host" not in wrong.words()
         bench.write(range(100))
         healthy.until(lambda: healthy.count("changes") >= 100)
         assert healthy.stop() == 0
-    assert bench.keys() == Counter(range(100))
+    assert bench.key_counts() == Counter(range(100))
 
 
 @pytest.mark.promise("agent.dropped-while-unread")
@@ -136,13 +69,13 @@ def test_a_table_dropped_while_unread_is_published_whole(bench: Bench) -> None:
         agent.until(lambda: agent.count("changes") >= 1)
         agent.signal(signal.SIGSTOP)
         bench.write(range(1, 50))
-        bench.session.execute(f"DROP TABLE {bench.keyspace}.t")
+        bench.run("DROP TABLE #.t")
         bench.write(range(10), "later")
         agent.signal(signal.SIGCONT)
         agent.until(lambda: agent.count("changes") >= 60)
         assert agent.stop() == 0
-    assert bench.keys() == Counter(range(50))
-    assert bench.keys("later") == Counter(range(10))
+    assert bench.key_counts() == Counter(range(50))
+    assert bench.key_counts("later") == Counter(range(10))
 
 
 @pytest.mark.promise("agent.no-connection-at-start")

@@ -16,13 +16,13 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 import tailrace_spark
 from tailrace.cli.checks.kafka import check_registry
 from tailrace.errors import HeldError
-from tailrace.local import LocalCassandra, LocalKafka, LocalRegistry, RegistrySettings
+from tailrace.local import LocalRegistry, RegistrySettings
 from tailrace.publish.registry import RegistryStore
 from tailrace_common.kafka import read_to_end
 from tailrace_common.settings import Settings
 from tailrace_schemas.avro import Encoder, SchemaEntry, SchemaIds
 from tailrace_schemas.avro.names import Subjects
-from tests.integration.agents import AgentProcess, cql, create_keyspace, ints, published, settings_for, start_here
+from tests.integration.bench import Bench
 from tests.integration.stream_settings import stream_settings
 from tests.services.certificates import Authority
 from tests.unit.tables import table
@@ -52,39 +52,25 @@ def ids_of(
         return store.ids(encoder, topic)
 
 
-def settings_with(
-    cassandra: LocalCassandra, kafka: LocalKafka, registry: LocalRegistry, prefix: str, keyspace: str
-) -> dict[str, dict[str, object]]:
-    """An agent's settings, the registry's among them."""
-    found = settings_for(cassandra, kafka, prefix, keyspace)
-    return {**found, "schemas": {"store": "registry"}, "schemas.registry": {"url": registry.url}}
+def with_registry(registry: LocalRegistry) -> dict[str, dict[str, object]]:
+    """Sections of an agent's settings."""
+    return {"schemas": {"store": "registry"}, "schemas.registry": {"url": registry.url}}
 
 
 def test_messages_carry_the_ids_of_the_registry(
-    cassandra: LocalCassandra,
-    kafka: LocalKafka,
-    registry: LocalRegistry,
-    client: SchemaRegistryClient,
-    spark: SparkSession,
-    keyspace_name: str,
-    prefix: str,
-    tmp_path: Path,
+    bench: Bench, registry: LocalRegistry, client: SchemaRegistryClient, spark: SparkSession
 ) -> None:
-    topic, settings = f"{prefix}.{keyspace_name}.t", settings_with(cassandra, kafka, registry, prefix, keyspace_name)
-    with cql(cassandra) as session:
-        create_keyspace(session, keyspace_name)
-        start_here(session, cassandra, kafka, prefix, keyspace_name)
-        session.execute(f"CREATE TABLE {keyspace_name}.t (k int PRIMARY KEY, v text) WITH cdc = true")
-        with AgentProcess(tmp_path, settings) as agent:
-            agent.until_ready()
-            session.execute(f"INSERT INTO {keyspace_name}.t (k, v) VALUES (1, 'one')")
-            agent.until(lambda: len(published(kafka, prefix, topic)) == 1)
-            session.execute(f"ALTER TABLE {keyspace_name}.t ADD w int")
-            session.execute(f"INSERT INTO {keyspace_name}.t (k, v, w) VALUES (2, 'two', 2)")
-            agent.until(lambda: len(published(kafka, prefix, topic)) == 2)
-            assert agent.stop() == 0
-    assert ints(published(kafka, prefix, topic)) == {1: 1, 2: 1}
-    records = [one for number in range(3) for one in read_to_end({"bootstrap.servers": kafka.bootstrap}, topic, number)]
+    topic = bench.topic()
+    bench.create()
+    with bench.agent(sections=with_registry(registry)) as agent:
+        agent.until_ready()
+        bench.run("INSERT INTO #.t (k, v) VALUES (1, 'one')")
+        agent.until(lambda: len(bench.records()) == 1)
+        bench.run("ALTER TABLE #.t ADD w int", "INSERT INTO #.t (k, v, w) VALUES (2, 'two', 2)")
+        agent.until(lambda: len(bench.records()) == 2)
+        assert agent.stop() == 0
+    assert bench.key_counts() == {1: 1, 2: 1}
+    records = [one for number in range(3) for one in read_to_end(bench.config, topic, number)]
     read: Any = AvroDeserializer(client)  # Confluent's own, which knows nothing of us
     decoded = [read(one.value, SerializationContext(topic, MessageField.VALUE)) for one in records]
     assert sorted((one["key"]["k"], one["columns"]["v"]) for one in decoded) == [(1, "one"), (2, "two")]
@@ -92,50 +78,39 @@ def test_messages_carry_the_ids_of_the_registry(
     assert sorted(one["k"] for one in keys) == [1, 2]
     assert client.get_versions(f"{topic}-value") == [1, 2]
     assert client.get_versions(f"{topic}-key") == [1]
-    own = stream_settings(kafka, prefix)
-    frame = tailrace_spark.changes(spark, own, f"{keyspace_name}.t")
-    query = frame.writeStream.format("memory").queryName(prefix).trigger(availableNow=True).start()
+    own = stream_settings(bench.kafka, bench.prefix)
+    frame = tailrace_spark.changes(spark, own, f"{bench.keyspace}.t")
+    query = frame.writeStream.format("memory").queryName(bench.prefix).trigger(availableNow=True).start()
     query.awaitTermination()
-    rows = spark.table(prefix).collect()
+    rows = spark.table(bench.prefix).collect()
     assert sorted((row.key.k, row.columns.v, row.columns.w) for row in rows) == [(1, "one", None), (2, "two", 2)]
 
 
 def test_what_breaks_a_rule_is_reported_and_held_until_the_rule_gives_way(
-    cassandra: LocalCassandra,
-    kafka: LocalKafka,
-    registry: LocalRegistry,
-    client: SchemaRegistryClient,
-    keyspace_name: str,
-    prefix: str,
-    tmp_path: Path,
+    bench: Bench, registry: LocalRegistry, client: SchemaRegistryClient
 ) -> None:
-    topic, settings = f"{prefix}.{keyspace_name}.t", settings_with(cassandra, kafka, registry, prefix, keyspace_name)
-    subject = f"{topic}-value"
-    with cql(cassandra) as session:
-        create_keyspace(session, keyspace_name)
-        start_here(session, cassandra, kafka, prefix, keyspace_name)
-        session.execute(f"CREATE TABLE {keyspace_name}.t (k int PRIMARY KEY, v int) WITH cdc = true")
-        with AgentProcess(tmp_path, settings) as agent:
-            agent.until_ready()
-            session.execute(f"INSERT INTO {keyspace_name}.t (k, v) VALUES (1, 1)")
-            agent.until(lambda: len(published(kafka, prefix, topic)) == 1)
-            client.set_config(subject, ServerConfig(compatibility=ConfigCompatibilityLevel.BACKWARD))
-            session.execute(f"DROP TABLE {keyspace_name}.t")
-            session.execute(f"CREATE TABLE {keyspace_name}.t (k int PRIMARY KEY, v text) WITH cdc = true")
-            early = f"schema of {keyspace_name}.t"
-            agent.until(lambda: early in agent.status().get("degraded", {}))
-            session.execute(f"INSERT INTO {keyspace_name}.t (k, v) VALUES (2, 'two')")
-            agent.until(lambda: "parked" in agent.status().get("degraded", {}))
-            for words in agent.status()["degraded"].values():
-                assert f"subject {subject}, which is BACKWARD" in words
-                assert "(HTTP 409)" in words
-            assert ints(published(kafka, prefix, topic)) == {1: 1}
-            assert client.get_versions(subject) == [1]
-            client.set_config(subject, ServerConfig(compatibility=ConfigCompatibilityLevel.NONE))
-            agent.until(lambda: len(published(kafka, prefix, topic)) == 2)
-            agent.until(lambda: agent.faults() == {})
-            assert agent.stop() == 0
-    assert ints(published(kafka, prefix, topic)) == {1: 1, 2: 1}
+    subject = f"{bench.topic()}-value"
+    bench.run("CREATE TABLE #.t (k int PRIMARY KEY, v int) WITH cdc = true")
+    with bench.agent(sections=with_registry(registry)) as agent:
+        agent.until_ready()
+        bench.run("INSERT INTO #.t (k, v) VALUES (1, 1)")
+        agent.until(lambda: len(bench.records()) == 1)
+        client.set_config(subject, ServerConfig(compatibility=ConfigCompatibilityLevel.BACKWARD))
+        bench.run("DROP TABLE #.t")
+        bench.create()
+        agent.until(lambda: f"schema of {bench.keyspace}.t" in agent.status().get("degraded", {}))
+        bench.run("INSERT INTO #.t (k, v) VALUES (2, 'two')")
+        agent.until(lambda: "parked" in agent.status().get("degraded", {}))
+        for words in agent.status()["degraded"].values():
+            assert f"subject {subject}, which is BACKWARD" in words
+            assert "(HTTP 409)" in words
+        assert bench.key_counts() == {1: 1}
+        assert client.get_versions(subject) == [1]
+        client.set_config(subject, ServerConfig(compatibility=ConfigCompatibilityLevel.NONE))
+        agent.until(lambda: len(bench.records()) == 2)
+        agent.until(lambda: agent.faults() == {})
+        assert agent.stop() == 0
+    assert bench.key_counts() == {1: 1, 2: 1}
 
 
 def test_check_says_the_registrys_rule(registry: LocalRegistry) -> None:

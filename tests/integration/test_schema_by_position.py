@@ -3,77 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
-from cassandra.cluster import Session
 
-from tailrace.local import LocalCassandra, LocalKafka
 from tailrace_common.kafka import read_to_end
 from tailrace_schemas.change import SCHEMA_INFERRED
 from tailrace_schemas.table import Table
-from tests.integration.agents import (
-    AgentProcess,
-    Published,
-    cql,
-    create_keyspace,
-    in_log_order,
-    published,
-    roll_over,
-    settings_for,
-    start_here,
-)
-
-
-class Bench:
-    """One test's keyspace and prefix, and what is expected of its tables, in the order of writing."""
-
-    def __init__(
-        self, session: Session, cassandra: LocalCassandra, kafka: LocalKafka, prefix: str, keyspace: str, place: Path
-    ) -> None:
-        self.session = session
-        self.cassandra = cassandra
-        self.kafka = kafka
-        self.prefix = prefix
-        self.keyspace = keyspace
-        self._settings = settings_for(cassandra, kafka, prefix, keyspace)
-        # Else a segment that a test hides from cdc_raw would be read from there.
-        self._settings["agent"]["commitlog_directory"] = str(place / "not at hand")
-        self._place = place
-
-    def agent(self) -> AgentProcess:
-        """The prefix's agent, not started."""
-        return AgentProcess(self._place, self._settings)
-
-    def run(self, statement: str) -> None:
-        """Execute a statement in which # is the keyspace; DDL returns when the schema is agreed on."""
-        self.session.execute(statement.replace("#", self.keyspace))
-
-    def roll_over(self) -> int:
-        """Let the log begin a new segment; the number of the one before."""
-        return roll_over(self.session, self.cassandra, self.keyspace)
-
-    def records(self, table: str = "t") -> list[Published]:
-        """What is in the table's topic, in the order of the log."""
-        found = published(self.kafka, self.prefix, f"{self.prefix}.{self.keyspace}.{table}")
-        return sorted(found, key=lambda one: _place(one))
-
-    def history(self, table: str = "t") -> list[bytes]:
-        """The keys of the schema history's records of a table."""
-        config: dict[str, bool | int | float | str] = {"bootstrap.servers": self.kafka.bootstrap}
-        return [
-            record.key or b""
-            for partition in range(16)
-            for record in read_to_end(config, f"{self.prefix}.schema-history", partition)
-            if f'"keyspace":"{self.keyspace}","name":"{table}"'.encode() in (record.value or b"")
-        ]
-
-
-def _place(record: Published) -> tuple[int, int, int]:
-    source = record.change.source
-    assert source is not None
-    return source.position.segment, source.position.offset, source.index
+from tests.integration.agents import AgentProcess, Published, in_log_order
+from tests.integration.bench import Bench, place_of
 
 
 def keys(records: list[Published]) -> list[int]:
@@ -82,15 +20,20 @@ def keys(records: list[Published]) -> list[int]:
 
 
 @pytest.fixture
-def bench(
-    cassandra: LocalCassandra, kafka: LocalKafka, prefix: str, keyspace_name: str, tmp_path: Path
-) -> Iterator[Bench]:
-    """A keyspace, and the prefix's agent to begin at this instant."""
-    with cql(cassandra) as session:
-        create_keyspace(session, keyspace_name)
-        start_here(session, cassandra, kafka, prefix, keyspace_name)
-        bench = Bench(session, cassandra, kafka, prefix, keyspace_name, tmp_path)
-        yield bench
+def bench(bench: Bench) -> Bench:
+    """The test's keyspace, whose agents have cdc_raw alone."""
+    bench.hide_commitlog()
+    return bench
+
+
+def history(bench: Bench, table: str = "t") -> list[bytes]:
+    """The keys of the schema history's records of a table."""
+    return [
+        record.key or b""
+        for partition in range(16)
+        for record in read_to_end(bench.config, f"{bench.prefix}.schema-history", partition)
+        if f'"keyspace":"{bench.keyspace}","name":"{table}"'.encode() in (record.value or b"")
+    ]
 
 
 SCRIPT = (
@@ -142,19 +85,19 @@ def names(table: Table) -> tuple[str, str]:
 
 def check(bench: Bench) -> None:
     """Every change is there once, in order, under the definition of its position."""
-    records = bench.records()
+    records = bench.logged()
     assert keys(records) == list(EXPECTED)
     assert {key: names(one.change.table) for key, one in zip(keys(records), records, strict=True)} == EXPECTED
     fields = {key: one.change.table for key, one in zip(keys(records), records, strict=True) if key in (5, 6)}
     homes = [column.type.fields for table in fields.values() for column in table.regular if column.name == "home"]
     assert homes == [("a",), ("a", "b")]
     assert {one.change.source and one.change.source.flags for one in records} == {0}
-    assert in_log_order(records)
+    assert in_log_order(bench.records())
     # What it was at first, seven alterations, its end; the other one of that name. An agent that was killed before it
     # could commit its first read begins with a later one, and finds more in the log.
-    history = bench.history()
-    assert len(set(history)) == len(history)
-    count = Counter(key.split(b"/")[1] for key in history)
+    told = history(bench)
+    assert len(set(told)) == len(told)
+    count = Counter(key.split(b"/")[1] for key in told)
     assert count.keys() == {str(records[at].change.table.id).encode() for at in (0, -1)}
     assert count[str(records[0].change.table.id).encode()] >= 9
 
@@ -162,7 +105,7 @@ def check(bench: Bench) -> None:
 def end(bench: Bench, agent: AgentProcess) -> None:
     """Wait until everything is published, and stop the agent."""
     bench.run("INSERT INTO #.end (k) VALUES (1)")
-    agent.until(lambda: len(bench.records("end")) == 1)
+    agent.until(lambda: len(bench.logged("end")) == 1)
     assert agent.stop() == 0, agent.words()
 
 
@@ -225,9 +168,9 @@ def test_ddl_in_segments_without_cdc_data(bench: Bench) -> None:
     with bench.agent() as agent:
         agent.until_ready()
         bench.run(SCRIPT[0])
-        agent.until(lambda: keys(bench.records()) == [1])
+        agent.until(lambda: keys(bench.logged()) == [1])
         bench.roll_over()
-        seen = len(bench.history())
+        seen = len(history(bench))
         for statement in ("ALTER TABLE #.t WITH cdc = false", "ALTER TABLE #.t WITH cdc = true"):
             bench.run(statement)
             seen += 1
@@ -241,12 +184,12 @@ def test_ddl_in_segments_without_cdc_data(bench: Bench) -> None:
     bench.run("INSERT INTO #.t (k, c, v) VALUES (3, 1, 'x')")
     with agent:
         end(bench, agent)
-    assert keys(bench.records()) == [1, 3]
+    assert keys(bench.logged()) == [1, 3]
 
 
 def until_known(bench: Bench, count: int) -> Callable[[], bool]:
     """Whether so many definitions of the table are committed."""
-    return lambda: len(bench.history()) >= count
+    return lambda: len(history(bench)) >= count
 
 
 ORDERS_OF_TABLES = ("t plain end", "plain t end", "t end plain", "plain plain2 t end", "plain end plain2 t")
@@ -271,11 +214,11 @@ def test_mixed_batches(bench: Bench) -> None:
             bench.run(f"BEGIN BATCH {batch}; APPLY BATCH")
         agent.until(lambda: agent.count("changes") >= 2 * len(ORDERS_OF_TABLES))
         assert agent.stop() == 0
-    of_t, of_end = bench.records(), bench.records("end")
+    of_t, of_end = bench.logged(), bench.logged("end")
     assert keys(of_t) == keys(of_end) == list(range(len(ORDERS_OF_TABLES)))
     for pair in zip(of_t, of_end, strict=True):
-        assert len({_place(one)[:2] for one in pair}) == 1
-        assert sorted((_place(one)[2], one.change.source and one.change.source.count) for one in pair) == [
+        assert len({place_of(one)[:2] for one in pair}) == 1
+        assert sorted((place_of(one)[2], one.change.source and one.change.source.count) for one in pair) == [
             (0, 2),
             (1, 2),
         ]
@@ -285,10 +228,7 @@ def hidden(bench: Bench, statement: str) -> None:
     """DDL in a segment without cdc data, which is gone from cdc_raw when nobody watches."""
     bench.roll_over()
     bench.run(statement)
-    last = bench.roll_over()
-    for path in bench.cassandra.cdc_raw.glob("*.log"):
-        if int(path.stem.rpartition("-")[2]) <= last and not path.with_name(f"{path.stem}_cdc.idx").exists():
-            path.unlink(missing_ok=True)
+    bench.hide_unindexed(bench.roll_over())
 
 
 @pytest.mark.promise("agent.unread-ddl")
@@ -297,7 +237,7 @@ def test_ddl_that_nobody_read_is_placed_by_its_write_time(bench: Bench) -> None:
     create(bench)
     with bench.agent() as agent:
         bench.run("INSERT INTO #.t (k, c, v) VALUES (1, 1, 'x')")
-        agent.until(lambda: keys(bench.records()) == [1])
+        agent.until(lambda: keys(bench.logged()) == [1])
         assert agent.stop() == 0
     hidden(bench, "ALTER TABLE #.t WITH cdc = false")
     bench.run("INSERT INTO #.t (k, c, v) VALUES (2, 1, 'published, perhaps wrongly')")
@@ -306,10 +246,10 @@ def test_ddl_that_nobody_read_is_placed_by_its_write_time(bench: Bench) -> None:
     hidden(bench, "ALTER TABLE #.t WITH cdc = true")
     bench.run("INSERT INTO #.t (k, c, w) VALUES (3, 1, 7)")
     with agent:
-        agent.until(lambda: keys(bench.records()) == [1, 2, 3])
+        agent.until(lambda: keys(bench.logged()) == [1, 2, 3])
         causes = agent.status()["degraded"]
         assert list(causes) == [f"definition of {bench.keyspace}.t"], causes
         assert agent.stop() == 0
-    records = bench.records()
+    records = bench.logged()
     assert [one.change.source and one.change.source.flags for one in records] == [0, SCHEMA_INFERRED, 0]
     assert [names(one.change.table)[1] for one in records] == ["home v", "home v", "home v w"]

@@ -12,17 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import sqlalchemy as sa
-from cassandra.cluster import Session
 from confluent_kafka import Consumer, TopicPartition
 
-from tailrace.local import LocalCassandra, LocalKafka
+from tailrace.local import LocalKafka
 from tailrace_common.kafka import TopicReader
 from tailrace_common.settings import Settings
 from tailrace_spark.job.metrics import StreamMetrics
 from tailrace_spark.job.progress import SinkInfo
 from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.sql.sink import SqlSink
-from tests.integration.agents import AgentProcess, cql, create_keyspace, ints, published, settings_for, start_here
+from tests.integration.bench import Bench
 from tests.postgres import new_database
 from tests.support.openlineage import LineageServer, require_valid
 from tests.support.otlp import OtlpReceiver, attributes_of, ids_in, ids_of
@@ -47,16 +46,6 @@ def lineage() -> Iterator[LineageServer]:
         yield server
 
 
-@pytest.fixture
-def session(cassandra: LocalCassandra, kafka: LocalKafka, prefix: str, keyspace_name: str) -> Iterator[Session]:
-    """A node with a table of the test's own, and the prefix's agent to begin at this instant."""
-    with cql(cassandra) as session:
-        create_keyspace(session, keyspace_name)
-        start_here(session, cassandra, kafka, prefix, keyspace_name)
-        session.execute(f"CREATE TABLE {keyspace_name}.t (k int PRIMARY KEY, v text) WITH cdc = true")
-        yield session
-
-
 def headers_of(kafka: LocalKafka, topic: str) -> list[list[tuple[str, bytes]]]:
     """The headers of every committed record."""
     config: dict[str, bool | int | float | str] = {"bootstrap.servers": kafka.bootstrap}
@@ -77,28 +66,19 @@ def headers_of(kafka: LocalKafka, topic: str) -> list[list[tuple[str, bytes]]]:
 
 @pytest.mark.parametrize("execution", ["driver", "executors"])
 def test_a_change_is_followed_from_the_log_to_the_sink(
-    cassandra: LocalCassandra,
-    kafka: LocalKafka,
-    spark: SparkSession,
-    session: Session,
-    receiver: OtlpReceiver,
-    lineage: LineageServer,
-    prefix: str,
-    keyspace_name: str,
-    tmp_path: Path,
-    execution: str,
+    spark: SparkSession, bench: Bench, receiver: OtlpReceiver, lineage: LineageServer, tmp_path: Path, execution: str
 ) -> None:
-    topic = f"{prefix}.{keyspace_name}.t"
+    kafka, keyspace, topic = bench.kafka, bench.keyspace, bench.topic()
     traces = {"endpoint": receiver.endpoint, "sample_ratio": 1.0}
-    settings = settings_for(cassandra, kafka, prefix, keyspace_name)
-    with AgentProcess(tmp_path, {**settings, "traces": traces}) as agent:
+    bench.create()
+    with bench.agent(sections={"traces": traces}) as agent:
         agent.until_ready()
         for key in range(ROWS):
-            session.execute(f"INSERT INTO {keyspace_name}.t (k, v) VALUES (%s, 'v')", (key,))
+            bench.run(f"INSERT INTO #.t (k, v) VALUES ({key}, 'v')")
         agent.until(lambda: agent.count("changes") >= ROWS)
         agent.until_covered()
         assert agent.stop() == 0, agent.words()
-    assert ints(published(kafka, prefix, topic)) == Counter(range(ROWS))
+    assert bench.key_counts() == Counter(range(ROWS))
     spans = {ids_of(span): span for span in receiver.named("tailrace.publish")}
     counts = Counter(ids_in(value) for [(_, value)] in headers_of(kafka, topic))
     sent = {ids: attributes_of(span)["messaging.batch.message_count"] for ids, span in spans.items()}
@@ -110,8 +90,8 @@ def test_a_change_is_followed_from_the_log_to_the_sink(
     stream = {"snapshot": "never", "execution": execution, **own}
     followed = Settings.model_validate(
         {
-            "kafka": settings["kafka"],
-            "topics": settings["topics"],
+            "kafka": bench.config,
+            "topics": {"prefix": bench.prefix, "partitions": 3},
             "stream": stream,
             "traces": traces,
             "sink": {"copy": {"type": "sql", "url": url}},
@@ -123,7 +103,7 @@ def test_a_change_is_followed_from_the_log_to_the_sink(
         Stream(spark, followed, sink, name=f"traced-{execution}", metrics=metrics).run(availableNow=True)
     engine = sa.create_engine(url)
     with engine.connect() as connection:
-        keys = connection.execute(sa.text(f"SELECT k FROM {keyspace_name}_t")).scalars().all()
+        keys = connection.execute(sa.text(f"SELECT k FROM {keyspace}_t")).scalars().all()
     engine.dispose()
     assert Counter(keys) == Counter(range(ROWS))
 
@@ -142,8 +122,8 @@ def test_a_change_is_followed_from_the_log_to_the_sink(
     assert (first["eventType"], last["eventType"]) == ("START", "COMPLETE")
     assert [(data["namespace"], data["name"]) for data in last["inputs"]] == [
         (f"kafka://{kafka.bootstrap}", topic),
-        ("cassandra://c1:9042", f"{keyspace_name}.t"),
+        ("cassandra://c1:9042", f"{keyspace}.t"),
     ]
-    assert [data["name"].rpartition(".")[2] for data in last["outputs"]] == [f"{keyspace_name}_t"]
+    assert [data["name"].rpartition(".")[2] for data in last["outputs"]] == [f"{keyspace}_t"]
     read = [event["inputs"][0]["inputFacets"]["inputStatistics"] for event in lineage.events if event["inputs"]]
     assert sum(statistics["rowCount"] for statistics in read) == ROWS
