@@ -39,7 +39,6 @@ SESSIONS: Final = {
     "large definitions": Needs.MORE,
     "life": Needs.MORE,
     "security": Needs.MORE,
-    "slow": Needs.MORE,
     "stop": Needs.MORE,
     "upgrades": Needs.MORE,
 }

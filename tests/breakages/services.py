@@ -57,7 +57,11 @@ BREAKAGES: Final = {
         "an agent goes on when its passwords are right again, without a restart",
         "tailrace.assembly.agent:AgentStart._until_done",
         insert(
-            "if 'incorrect' in str(error): raise SettingsError(f'cluster.password: {error}') from None",
+            """
+            if 'incorrect' in str(error):
+                from tailrace_schemas.errors import SettingsError
+                raise SettingsError(f'cluster.password: {error}') from None
+            """,
             before="outage.failed(error)",
         ),
         Red(SECURITY, "test_passwords_that_are_wrong_at_the_start_and_change_while_it_runs", r"exit code 2\b"),

@@ -118,7 +118,7 @@ def together(ground: Ground) -> dict[str, Target]:
 
 @pytest.mark.promise("subscription.shared-reading")
 @pytest.mark.long
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(3600)
 def test_members_of_all_kinds_of_sinks_write_together(
     tmp_path: Path, kafka: LocalKafka, prefix: str, feed: Feed, ground: Ground
 ) -> None:

@@ -65,7 +65,7 @@ def test_an_unknown_table_is_parked_and_everything_else_goes_on() -> None:
     assert world.health.now.gauges["parked_now"] == 0
 
 
-@pytest.mark.promise("agent.parked")
+@pytest.mark.promise("agent.parked", "agent.mixed-batches")
 @pytest.mark.parametrize(
     "updates",
     [(ORDERS, SECRET), (SECRET, ORDERS), (ORDERS, SECRET, NOTES), (NOTES, SECRET, ORDERS), (SECRET, NOTES, ORDERS)],
