@@ -39,7 +39,7 @@ SESSIONS: Final = {
     "large definitions": Needs.MORE,
     "life": Needs.MORE,
     "security": Needs.MORE,
-    "stop": Needs.MORE,
+    "slow": Needs.MORE,
     "upgrades": Needs.MORE,
 }
 """The sessions that breakages share, and what their tests need.
