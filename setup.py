@@ -51,7 +51,6 @@ HOT_PATH = (
     "spark/tailrace_spark/merge/partition.py",
     "spark/tailrace_spark/merge/stored_row.py",
     "spark/tailrace_spark/snapshot/page.py",
-    "spark/tailrace_spark/snapshot/page_records.py",
     "spark/tailrace_spark/sinks/arrow/change_columns.py",
     "spark/tailrace_spark/sinks/calendar.py",
     "spark/tailrace_spark/sinks/kafka/avro_splice.py",

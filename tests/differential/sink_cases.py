@@ -48,8 +48,7 @@ from tailrace_spark.sinks.opensearch.state import (
 from tailrace_spark.sinks.sql.row_builder import Renderer, RowBuilder, new_rows
 from tailrace_spark.sinks.sql.types import column_spec, to_sql
 from tailrace_spark.sinks.state_store.binary_rows import binary_rows, forms_of
-from tailrace_spark.snapshot.page import read_columns, read_lengths, row_count
-from tailrace_spark.snapshot.page_records import PageRecords, row_number, writes_pages_of
+from tailrace_spark.snapshot.page import PageRecords, read_columns, read_lengths, row_count, row_number, writes_pages_of
 from tests.differential.avro_cases import PREFIX, encoder, messages
 from tests.differential.cases import Case, Family, calls, examples
 from tests.differential.inputs import WORDS, damaged, some_bytes, values

@@ -11,10 +11,9 @@ from tailrace.agent.ports import Environment, Routing
 from tailrace.errors import HeldError
 from tailrace.history.schema import SchemaHistory
 from tailrace.ops.health import HealthBoard
-from tailrace.publish.selection import Coverage, coverage, listed
 from tailrace.schema.cluster_view import Bypass, bypass_words
 from tailrace_common.backoff import Backoff
-from tailrace_common.selection import Selection
+from tailrace_common.selection import Coverage, Selection, coverage, listed
 
 _LOG: Final = logging.getLogger("tailrace.agent")
 SELECTION: Final = "selection"

@@ -25,7 +25,7 @@ from tailrace_schemas.position import Position
 from tailrace_schemas.table import Column, Table
 from tailrace_schemas.tokens import token
 from tailrace_spark.rowstate.cells import context_of_total
-from tailrace_spark.snapshot.page_records import PageRecords, Records, row_number, writes_pages_of
+from tailrace_spark.snapshot.page import PageRecords, Records, row_number, writes_pages_of
 from tailrace_spark.snapshot.reading import Page
 from tailrace_spark.snapshot.selection import Selected
 

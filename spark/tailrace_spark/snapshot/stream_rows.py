@@ -19,7 +19,7 @@ from tailrace_schemas.change import Op
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.tokens import partition
 from tailrace_spark.snapshot.changes import TaskRecords, batch_of
-from tailrace_spark.snapshot.page_records import ROW_BITS, Records
+from tailrace_spark.snapshot.page import ROW_BITS, Records
 from tailrace_spark.snapshot.ranges import Split
 from tailrace_spark.snapshot.reading import PageStateError, UnreadableError
 from tailrace_spark.snapshot.session import TableReading, range_reader

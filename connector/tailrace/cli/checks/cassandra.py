@@ -23,7 +23,6 @@ from tailrace.assembly.services import contact_of, mirror_of
 from tailrace.cluster import LiveCluster, LocalNode
 from tailrace.ops.headroom import Headroom, limits_of
 from tailrace.publish.kafka import KafkaTopics
-from tailrace.publish.selection import Coverage, coverage, listed
 from tailrace.retention.pressure import threshold_of
 from tailrace.retention.spool import size_of
 from tailrace.schema.cluster_view import Bypass, bypass_words, read_bypassing
@@ -45,6 +44,7 @@ from tailrace.topology.mirror_plan import (
 from tailrace_common.cli.checks import Check, judge
 from tailrace_common.column_masks import ALL_MASKS, Rows, can_mask, masked_words
 from tailrace_common.sections.agent import MirrorSettings
+from tailrace_common.selection import Coverage, coverage, listed
 from tailrace_common.settings import AgentSettings, Settings
 from tailrace_common.topics import GenerationReader
 from tailrace_schemas.errors import ServiceError, SettingsError

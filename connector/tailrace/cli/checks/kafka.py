@@ -10,8 +10,8 @@ from typing import Final, get_args, get_type_hints
 from tailrace.assembly.services import registry_store
 from tailrace.cli.support.records import chosen_losses, lost_records, lost_words, stored_losses
 from tailrace.publish.kafka import KafkaTopics
-from tailrace.publish.selection import listed
 from tailrace_common.cli.checks import Check, judge
+from tailrace_common.selection import listed
 from tailrace_common.settings import Settings
 from tailrace_common.topics import SchemaReader
 from tailrace_schemas.avro import SchemaEntry

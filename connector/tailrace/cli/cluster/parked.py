@@ -37,7 +37,6 @@ from tailrace.history.schema import SchemaHistory
 from tailrace.publish.hosts import HostRecord
 from tailrace.publish.kafka import KafkaTopics
 from tailrace.publish.reports import LETTER_FORMAT
-from tailrace.publish.selection import coverage
 from tailrace.retention.spool import Spool
 from tailrace.segments.keys import keys_of_settings
 from tailrace.state import Parked
@@ -45,6 +44,7 @@ from tailrace_common.cli.console import on_terminal, print_json, print_rows, say
 from tailrace_common.cli.options import SettingsFile, settings_of
 from tailrace_common.durations import duration_words
 from tailrace_common.kafka import SUPPOSED, Record, TopicReader
+from tailrace_common.selection import coverage
 from tailrace_common.settings import Settings
 from tailrace_common.topics import SchemaReader
 from tailrace_schemas.change import Origin, Source

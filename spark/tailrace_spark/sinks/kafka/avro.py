@@ -13,16 +13,17 @@ from typing import Any, Final, Protocol
 
 from fastavro import parse_schema, schemaless_writer
 
+from tailrace_schemas.avro.convert import YEARS
 from tailrace_schemas.avro.frames import frame
 from tailrace_schemas.avro.names import Part, avro_name, subject_of
 from tailrace_schemas.avro.schema import KeyChoice, canonical_text, key_schema, value_schema
+from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.errors import SchemaRefusedError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import RecordId
 from tailrace_spark.sinks.arrow.types import within
 from tailrace_spark.sinks.changelog.sink import OutgoingRecord
-from tailrace_spark.sinks.kafka.avro_range import is_dated, within_years
-from tailrace_spark.sinks.kafka.avro_splice import Splice
+from tailrace_spark.sinks.kafka.avro_splice import Splice, is_dated
 from tailrace_spark.sinks.kafka.debezium import Write
 
 _Schema = dict[str, Any]
@@ -157,7 +158,7 @@ class _TopicWriter:
 
     def within(self, record: dict[str, object]) -> Mapping[str, Any]:
         """The record, in which timestamps and dates that readers cannot take are null, their bytes in `raw`."""
-        return within(self.table, record, within_years) if self._dated else record
+        return within(self.table, record, _within_years) if self._dated else record
 
 
 def change_schema(table: Table, prefix: str) -> _Schema:
@@ -220,3 +221,29 @@ def _avro_value(schema: Mapping[str, Any], value: Any) -> Any:
     if schema["type"] == "struct":
         return {avro_name(field["field"]): _avro_value(field, value[field["field"]]) for field in schema["fields"]}
     return base64.b64decode(value) if schema["type"] == "bytes" else value
+
+
+def _within_years(of: CqlType, value: Any) -> Any:
+    """A value of a type; None where a timestamp or date in it is outside of the years 1 to 9999: `raw` has its bytes.
+
+    Cassandra takes them, and so do Java's readers. Python's raise on them, and never get past such a record.
+    """
+    return None if _outside(of, value) else value
+
+
+def _outside(cql_type: CqlType, value: Any) -> bool:
+    """Whether anything in a value is outside of what readers have."""
+    if value is None or not is_dated(cql_type):
+        return False
+    kind, args = cql_type.kind, cql_type.args
+    if kind in YEARS:
+        first, last = YEARS[kind]
+        return not first <= value <= last
+    if kind == "map":
+        return any(_outside(args[0], item["key"]) or _outside(args[1], item["value"]) for item in value)
+    if kind == "tuple":
+        return any(_outside(arg, value.get(f"f{index}")) for index, arg in enumerate(args))
+    if kind == "udt":
+        fields = zip(cql_type.fields, args, strict=True)
+        return any(_outside(arg, value.get(avro_name(field))) for field, arg in fields)
+    return any(_outside(args[0], item) for item in value)

@@ -13,12 +13,12 @@ from tailrace_schemas.avro.convert import YEARS
 from tailrace_schemas.avro.frames import frame
 from tailrace_schemas.avro.schema import KeyChoice, canonical_text, schema_id, value_schema
 from tailrace_schemas.change import Change
+from tailrace_schemas.cql.types import CqlType, parts
 from tailrace_schemas.cql.values import split_key
 from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import Column, Table
 from tailrace_spark.batch.delivery import RecordId
-from tailrace_spark.sinks.kafka.avro_range import is_dated
 
 _VARINT: Final = -1
 _COUNTED: Final = -2
@@ -110,6 +110,11 @@ class Splice:
             else _SECOND + _varint(assignment[0]) + _SECOND + _counted(assignment[1])
         )
         return message[len(self._head) :] + text + _varint(record_id.offset) + schema + stream
+
+
+def is_dated(cql_type: CqlType) -> bool:
+    """Whether there are timestamps or dates in a type's values."""
+    return any(nested.kind in YEARS for nested in parts((cql_type,)))
 
 
 def _dated(columns: Sequence[Column]) -> list[tuple[int, str]]:

@@ -8,9 +8,8 @@ from uuid import uuid4
 import pytest
 
 from tailrace.cli.checks.cassandra import check_logged, check_masked, check_tables
-from tailrace.publish.selection import coverage, listed
 from tailrace.schema.cluster_view import Bypass
-from tailrace_common.selection import Selection
+from tailrace_common.selection import Selection, coverage, listed
 from tailrace_common.settings import load_settings
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table

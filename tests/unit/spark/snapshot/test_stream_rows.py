@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import tailrace_spark.snapshot.stream_rows
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.tokens import partition
-from tailrace_spark.snapshot.page_records import ROW_BITS
+from tailrace_spark.snapshot.page import ROW_BITS
 from tailrace_spark.snapshot.reading import UnreadableError
 from tailrace_spark.snapshot.session import TableReading
 from tailrace_spark.snapshot.settings import SnapshotSettings

@@ -16,8 +16,7 @@ from tailrace_schemas.cql.values import codec
 from tailrace_schemas.errors import CorruptError, TruncatedError
 from tailrace_schemas.table import Table
 from tailrace_spark.snapshot.changes import ReadChanges, TaskRecords, records_of
-from tailrace_spark.snapshot.page import PageColumns, read_columns, row_count
-from tailrace_spark.snapshot.page_records import ROW_BITS, Records, writes_pages_of
+from tailrace_spark.snapshot.page import ROW_BITS, PageColumns, Records, read_columns, row_count, writes_pages_of
 from tailrace_spark.snapshot.reading import Page
 from tailrace_spark.snapshot.selection import Selected, columns_of, selection
 from tests.unit.spark.cassandra import Log
