@@ -60,12 +60,12 @@ class Keeper:
         self.next, self._topics = dict(offsets), topics
         self._save()
 
-    def wrote(self, end: Mapping[KafkaPartition, int], topics: Topics | None = None) -> None:
-        """A batch is in the sink, of these topics if they are others. Where the meta database does not answer, a later
-        batch or the worker keeps it."""
+    def wrote(self, end: Mapping[KafkaPartition, int], topics: Topics) -> None:
+        """A batch of these topics is in the sink. Where the meta database does not answer, a later batch or the worker
+        keeps that."""
         self.next = dict(end)
-        if topics is not None:  # of a topic that is gone the id is needed still, to know another one of its name
-            self._topics = replace(topics, ids={**self._topics.ids, **topics.ids})
+        # Of a topic that is gone the id is needed still, to know another one of its name.
+        self._topics = replace(topics, ids={**self._topics.ids, **topics.ids})
         self.wrote_once = self._unkept = True
         try:
             self._save()

@@ -40,7 +40,7 @@ from tailrace_spark.job.checkpoint_files import Folder, files_in
 from tailrace_spark.job.endings import reason
 from tailrace_spark.job.member import Member, can_share
 from tailrace_spark.job.metrics import StreamMetrics
-from tailrace_spark.job.offsets import UNKNOWN_FORM
+from tailrace_spark.job.offsets import UNKNOWN_FORM, Offsets
 from tailrace_spark.job.progress import Ends, Progress, SinkInfo
 from tailrace_spark.job.sharing import ALONE, LONGEST_PAUSE_SECONDS, NEAR, Handover
 from tailrace_spark.job.snapshot_context import read_back_of
@@ -296,10 +296,14 @@ class StreamRun:
         if joined is None:
             return handover
         began = time.monotonic()
+
+        def wrote(offsets: Offsets) -> None:
+            self._keeper.wrote(offsets, Topics(ids=member.topic_ids, readings=handover.readings))
+
         member = Member(
             opened.spark, opened.settings, opened.sink, joined.seat, stop=self._stop, metrics=self._metrics,
             earlier=handover, claim=opened.claim, read_back=opened.read_back,
-            wrote=self._keeper.wrote,
+            topic_ids=lambda: joined.reading.topic_ids, wrote=wrote,
         )  # fmt: skip
         member.run()
         self._leave_place()
@@ -307,8 +311,7 @@ class StreamRun:
         if now - began >= LONGEST_PAUSE_SECONDS:
             self._pauses.reset()
         self._alone_until = now + self._pauses.next()
-        topic_ids = {**handover.topic_ids, **joined.reading.topic_ids}
-        return replace(handover, topic_ids=topic_ids, kept=member.kept)
+        return replace(handover, topic_ids=member.topic_ids, kept=member.kept)
 
     def _fitting(self, settings: Settings, sink: Sink) -> Settings:
         """The settings without those tables of a pattern that filter or masks do not fit, which is kept for people.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import Final
 
@@ -58,7 +58,8 @@ class Member:
     """Writes what its seat is given, by one thread, until it is stopped or the seat is closed.
 
     It retries nothing: what fails makes it leave, and a stream of its own tries again, and says what is wrong.
-    `claim` is as Stream's. `wrote` is called once the sink has a batch, with the offsets at which the next one begins.
+    `claim` is as Stream's. `topic_ids` gives the ids of the topics that the reading has read. `wrote` is called once
+    the sink has a batch, with the offsets at which the next one begins.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Member:
         earlier: Handover,
         claim: str,
         read_back: Callable[[], ReadBack | None],
+        topic_ids: Callable[[], Mapping[str, str]],
         wrote: Callable[[Offsets], None],
     ) -> None:
         self._spark = spark
@@ -83,6 +85,8 @@ class Member:
         self._metrics = metrics
         self._claim = claim
         self._read_back = read_back
+        self._earlier_ids = earlier.topic_ids
+        self._reading_ids = topic_ids
         self._wrote = wrote
         self._offsets = seat.offsets
         self._batch = 0
@@ -102,6 +106,11 @@ class Member:
     def kept(self) -> SinkProgress | None:
         """What its sink kept last, for the stream that goes on alone."""
         return self._check.kept
+
+    @property
+    def topic_ids(self) -> dict[str, str]:
+        """The topics that it has read, now and earlier, by their ids: a reading ends where one is made again."""
+        return {**self._reading_ids(), **self._earlier_ids}
 
     def run(self) -> None:
         """Until it is stopped, or has to go on alone. What `wrote` raises is raised."""
@@ -150,6 +159,10 @@ class Member:
 
     def _write(self, part: SharedPart) -> None:
         """Write a part; the last one of a batch makes all of it written."""
+        now = self._reading_ids()
+        again = sorted(topic for topic, name in self.topic_ids.items() if now.get(topic, name) != name)
+        if again:  # its offsets are those of another topic
+            raise LeftError(f"made again since it read them: {', '.join(again)}")
         offsets = advanced(self._offsets, part.plan)
         executors = self._sink.capabilities.executors and self._settings.stream.execution == "auto"
         if executors and part.plan.size >= MANY_RECORDS:

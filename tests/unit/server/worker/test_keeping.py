@@ -19,6 +19,7 @@ from tailrace_spark.snapshot.ranges import TokenRange
 from tests.unit.server.requests import CLUSTER, request
 
 A = ("t", 0)
+TOPICS = Topics(ids={"t": "1"})
 TABLE = TableSnapshot(id="x", table="shop.orders", asked=0).begun("t", 1.0, {"topic": {"0": 5}}, 7)
 READING = TABLE.planned([(TokenRange(-9, 0),)]).written(10, 100, 2.0, 32).planned([(TokenRange(0, 9),)])
 
@@ -33,7 +34,7 @@ class Site:
         [claim] = leases.claim(1)
         self.now, self.end, self.letters, self.answers = 1000.0, 10, 0, True
         self.keeper = Keeper(claim, leases, self._ends, lambda: self.letters, lambda: self.now)
-        self.keeper.begin({A: 0}, Topics(ids={"t": "1"}))
+        self.keeper.begin({A: 0}, TOPICS)
 
     def _ends(self, partitions: Collection[KafkaPartition]) -> dict[KafkaPartition, int]:
         if not self.answers:
@@ -58,15 +59,15 @@ def site(database: MetaDatabase) -> Site:
 
 def test_the_topics_of_what_is_written_are_kept(site: Site) -> None:
     """Of one that is gone the id stays, by which another one of its name is known."""
-    assert site.subscriptions.get(site.id).topics == Topics(ids={"t": "1"})
+    assert site.subscriptions.get(site.id).topics == TOPICS
     site.keeper.wrote({A: 10}, Topics(ids={"new": "2"}, readings={"new": "2"}))
-    site.keeper.wrote({A: 11})
+    site.keeper.wrote({A: 11}, Topics(ids={"new": "2"}, readings={"new": "2"}))
     assert site.subscriptions.get(site.id).topics == Topics(ids={"t": "1", "new": "2"}, readings={"new": "2"})
 
 
 def test_lag_in_seconds_grows_with_what_is_not_written_alone(site: Site) -> None:
     assert (site.behind_seconds, site.kept.written) == (None, None)
-    site.keeper.wrote({A: 10})
+    site.keeper.wrote({A: 10}, TOPICS)
     assert site.behind_seconds == 0
     assert site.kept.written is not None
     site.now += 100
@@ -74,13 +75,13 @@ def test_lag_in_seconds_grows_with_what_is_not_written_alone(site: Site) -> None
     site.keeper.refresh()
     assert site.behind_seconds == 100
     site.now += 50
-    site.keeper.wrote({A: 20})
+    site.keeper.wrote({A: 20}, TOPICS)
     assert site.behind_seconds == 0
 
 
 def test_letters_of_a_run_are_counted_once(site: Site) -> None:
     site.letters = 4
-    site.keeper.wrote({A: 10})
+    site.keeper.wrote({A: 10}, TOPICS)
     site.keeper.refresh()
     site.letters = 5
     site.keeper.refresh()
