@@ -14,13 +14,11 @@ from uuid import UUID
 from benchmarks.corpus import EDITS, EVENTS, MUTATIONS, Corpus
 from benchmarks.peers.cassandra import Peer, commit_log_reader
 from benchmarks.segments import SOURCE, sections
-from tailrace.changes.split import changes_of
 from tailrace.changes.transcode import Transcoder
 from tailrace.commitlog.frames import frames
 from tailrace.commitlog.mutation import decode_mutation
 from tailrace.commitlog.sections import Section
 from tailrace_common.build import describe
-from tailrace_schemas.avro import Encoder
 from tailrace_schemas.table import Table
 
 _ROUNDS = int(os.environ.get("TAILRACE_BENCH_ROUNDS", "5"))
@@ -82,7 +80,6 @@ def _run(segments: list[Path], stage: Stage) -> tuple[int, float]:
 
 
 def _stages(tables: dict[UUID, Table]) -> dict[str, Stage]:
-    encoders: dict[UUID, Encoder] = {}
     by_bytes = {table_id.bytes: table for table_id, table in tables.items()}
     messages = Transcoder("bench").messages
 
@@ -92,26 +89,12 @@ def _stages(tables: dict[UUID, Table]) -> dict[str, Stage]:
     def objects(version: int, section: Section) -> int:
         return len([decode_mutation(frame.payload, version, tables.get) for frame in frames(section)])
 
-    def through_objects(version: int, section: Section) -> int:
-        count = 0
-        for frame in frames(section):
-            mutation = decode_mutation(frame.payload, version, tables.get)
-            changes = changes_of(mutation, SOURCE, lambda table: table.cdc)
-            for change in changes:
-                encoder = encoders.get(change.table.id)
-                if encoder is None:
-                    encoder = encoders[change.table.id] = Encoder(change.table, "bench")
-                encoder.value(change)
-            count += bool(changes)
-        return count
-
     def avro(version: int, section: Section) -> int:
         return sum(1 for frame in frames(section) if messages(frame.payload, version, by_bytes.get, SOURCE))
 
     return {
         "frames, checksums": only_frames,
         "to objects": objects,
-        "to Avro through objects": through_objects,
         "to Avro": avro,
     }
 

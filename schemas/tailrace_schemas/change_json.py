@@ -26,6 +26,9 @@ _UNKNOWN_SOURCE: Final[Mapping[str, object]] = {
     "host": "", "datacenter": "", "epoch": 0, "origin": "log", "durable": True, "seen": 0, "flags": 0,
 }  # fmt: skip
 
+UNNAMED: Final = "tailrace"
+"""The prefix of topics in the schemas of what is not published."""
+
 _Convert = Callable[[Any], object]
 _BEGIN: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _OP_WIDTH: Final = len("delete_partition")
@@ -36,7 +39,7 @@ class ChangeJson:
 
     def __init__(self, table: Table) -> None:
         self.table = table
-        self._encoder = Encoder(table, "tailrace")
+        self._encoder = Encoder(table, UNNAMED)
         entry = SchemaEntry(
             schema_id=self._encoder.schema_id, topic=str(table), table=table, avro=self._encoder.schema_text
         )
@@ -57,7 +60,14 @@ class ChangeJson:
         Cells of dropped columns are not in it, as they are not in messages. Raises ValueError for a change without a
         source, or without a write time.
         """
-        return {"table": str(self.table), **{name: plain(value) for name, value in self.record(change).items()}}
+        return self._written(self.record(change))
+
+    def write_message(self, message: bytes) -> dict[str, object]:
+        """As `write`, of a framed message that was made by this definition in the plain forms. Raises DecodeError."""
+        return self._written(self._reader.record(message))
+
+    def _written(self, record: dict[str, Any]) -> dict[str, object]:
+        return {"table": str(self.table), **{name: plain(value) for name, value in record.items()}}
 
     def read(self, value: Mapping[str, Any]) -> Change:
         """The change of an object that `write`, `tailrace dump` or `tailrace tail` made of a change of this table.

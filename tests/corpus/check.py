@@ -7,7 +7,6 @@ from dataclasses import replace
 from random import Random
 from uuid import UUID
 
-from tailrace.changes.split import changes_of
 from tailrace.changes.transcode import Transcoder
 from tailrace.commitlog.mutation import decode_mutation
 from tailrace_schemas.avro import Encoder, SchemaEntry, decode, entry_from_record, schema_records
@@ -20,6 +19,7 @@ from tailrace_schemas.table import Table
 from tests.corpus.corpus import Corpus, View
 from tests.corpus.model import Model, Place, Row
 from tests.corpus.shown import check_shown, list_of
+from tests.oracle.split import changes_of
 from tests.unit.changes.published import published
 
 _PREFIX = "corpus"

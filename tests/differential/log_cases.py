@@ -10,7 +10,6 @@ from typing import Any, Final
 from uuid import UUID
 
 from tailrace.changes.pieces import put_pieces
-from tailrace.changes.split import changes_of
 from tailrace.changes.transcode import Message, Transcoder
 from tailrace.commitlog.blocks import Keys
 from tailrace.commitlog.descriptor import parse_name, read_descriptor
@@ -39,6 +38,7 @@ from tests.differential.cases import Case, Family, calls, examples
 from tests.differential.inputs import corpora, damaged
 from tests.fuzz.kept import CASES
 from tests.fuzz.layers import result_of, seeds, tables
+from tests.oracle.split import changes_of
 from tests.support.kafka import Faults, MemoryDestinations, MemoryKafka
 from tests.unit.changes.transcoding import SOURCE
 from tests.unit.commitlog.invented import Inventor

@@ -18,7 +18,6 @@ from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CBC
 
-from tailrace.changes.split import changes_of
 from tailrace.changes.transcode import Transcoder
 from tailrace.commitlog.blocks import CODECS, LZ4, Keys, decompress
 from tailrace.commitlog.descriptor import VERSIONS, read_descriptor
@@ -32,6 +31,7 @@ from tailrace_schemas.change import Source
 from tailrace_schemas.errors import CorruptError, DecodeError
 from tailrace_schemas.position import Position
 from tailrace_schemas.table import Table
+from tests.oracle.split import changes_of
 from tests.unit.commitlog.recorded import KEY, KINDS, recorded, sections_of
 from tests.unit.commitlog.segments import marker
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from random import Random
 from uuid import UUID
 
-from tailrace.changes.split import changes_of
 from tailrace.commitlog.model import Mutation
 from tailrace.commitlog.mutation import decode_mutation
 from tailrace.schema.truncations import truncations_in
@@ -22,6 +21,7 @@ from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.sinks.protocol import SweepingSink, write_here
 from tests.corpus.corpus import logged_in
 from tests.oracle.comparison import Answer, Difference, Followed, differences
+from tests.oracle.split import changes_of
 
 _TOPIC = "direct"
 

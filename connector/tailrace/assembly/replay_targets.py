@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Final, TextIO
 from uuid import UUID, uuid4
 
-from tailrace.assembly.schema_file import definitions_of, selected
+from tailrace.assembly.schema_file import chosen, definitions_of
 from tailrace.assembly.services import contact_of, open_router, pace_of, sizes_of, topics_of
 from tailrace.changes.transcode import Transcoder
 from tailrace.cluster import LiveCluster
 from tailrace.commitlog.frames import Entry
-from tailrace.commitlog.mutation import decode_mutation
 from tailrace.history.records import HistoryRecord, history_of, read_history
 from tailrace.history.schema import SchemaHistory
 from tailrace.publish.kafka import KafkaTopics
@@ -74,17 +73,6 @@ def with_announced(tables: tuple[Table, ...], entries: Iterable[SchemaEntry]) ->
     ordered = sorted(entries, key=lambda entry: entry.announced)
     dropped = {entry.table.id: entry.table for entry in ordered if entry.table.id not in existing_ids}
     return (*dropped.values(), *tables)
-
-
-def chosen(tables: tuple[Table, ...], names: list[str] | None) -> tuple[frozenset[UUID] | None, tuple[Table, ...]]:
-    """The ids of the named tables, None for all, and all definitions: what is named counts as published.
-
-    Raises SettingsError for a name that no definition has.
-    """
-    if not names:
-        return None, tables
-    ids = selected(tables, names)
-    return ids, tuple(replace(table, cdc=True) if table.id in ids else table for table in tables)
 
 
 def require_selected(tables: Iterable[Table], table_ids: frozenset[UUID] | None, selection: Selection) -> None:
@@ -175,8 +163,10 @@ class LinesOutlet:
         if not self._bounds.has_table(entry):
             return 0
         position = entry.position
-        mutation = decode_mutation(entry.payload, entry.version, self._tables.get)
-        lines = list(self._printer.changes(mutation, position.segment, position.offset, self._bounds.tables))
+        changes = self._printer.changes(
+            entry.payload, entry.version, self._tables, position.segment, position.offset, self._bounds.tables
+        )
+        lines = list(changes)
         if self._bounds.timed:
             lines = [line for line in lines if self._bounds.has_time(_written(line))]
         with _named(self._out):

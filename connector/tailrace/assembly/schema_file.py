@@ -9,6 +9,7 @@ import json
 import zlib
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 from uuid import UUID
@@ -39,7 +40,7 @@ def chosen_rows(rows: Collection[KeyedRow], names: Collection[str]) -> list[Keye
     if not names:
         return list(rows)
     tables = {row.owner: row for row in rows if row.table in ("tables", "views")}
-    chosen = set()
+    owners = set()
     for name in names:
         matching = {owner for owner, row in tables.items() if name in _names(owner, row)}
         if not matching:
@@ -47,9 +48,9 @@ def chosen_rows(rows: Collection[KeyedRow], names: Collection[str]) -> list[Keye
             nearest = difflib.get_close_matches(name, all_names, n=1)
             advice = f"did you mean {nearest[0]}?" if nearest else "give KEYSPACE.TABLE, KEYSPACE.* or a table's id"
             raise SettingsError(f"{name}: no such table is defined; {advice}")
-        chosen |= matching
-    keyspaces = {keyspace for keyspace, _ in chosen}
-    return [row for row in rows if row.owner in chosen or (row.table == "types" and row.owner[0] in keyspaces)]
+        owners |= matching
+    keyspaces = {keyspace for keyspace, _ in owners}
+    return [row for row in rows if row.owner in owners or (row.table == "types" and row.owner[0] in keyspaces)]
 
 
 def rows_of_history(records: Iterable[HistoryRecord], names: Collection[str]) -> list[KeyedRow]:
@@ -114,8 +115,15 @@ def definitions_of(schema: Path | None) -> tuple[tuple[Table, ...], str | None]:
     return (*system_tables(), *file.definitions.tables), file.release
 
 
-def selected(definitions: Iterable[Table], names: Collection[str]) -> frozenset[UUID]:
-    """The ids of the named tables; raises SettingsError for a name that no definition has."""
+def chosen(
+    definitions: tuple[Table, ...], names: Collection[str] | None
+) -> tuple[frozenset[UUID] | None, tuple[Table, ...]]:
+    """The ids of the named tables, None for all, and all definitions: what is named counts as published.
+
+    Raises SettingsError for a name that no definition has.
+    """
+    if not names:
+        return None, definitions
     ids_by_name: dict[str, set[UUID]] = {}
     for definition in definitions:
         ids_by_name.setdefault(str(definition), set()).add(definition.id)
@@ -125,7 +133,8 @@ def selected(definitions: Iterable[Table], names: Collection[str]) -> frozenset[
         nearest = difflib.get_close_matches(unknown, ids_by_name, n=1)
         advice = f"did you mean {nearest[0]}?" if nearest else "give its rows with --schema"
         raise SettingsError(f"--table {unknown}: no such table is defined; {advice}")
-    return frozenset().union(*(ids_by_name[name] for name in names))
+    ids = frozenset[UUID]().union(*(ids_by_name[name] for name in names))
+    return ids, tuple(replace(table, cdc=True) if table.id in ids else table for table in definitions)
 
 
 def definitions_of_cluster(settings: Settings) -> SchemaFile:

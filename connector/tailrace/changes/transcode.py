@@ -1,7 +1,9 @@
 """A mutation to the Kafka messages of its changes, Cassandra's bytes to Avro's: the way that the agent goes.
 
-What `split` says of the changes of a mutation and their order holds here too: the tests compare both, byte for byte.
-Objects are made where filters, JSON and people need them.
+Updates come in wire order. In an update the order of changes is that of the newest write time that each contains
+(docs/contracts.md section 1). At a tie: data before deletions, then static before rows, rows in clustering order,
+ranges once. A row's own deletion stands right before its data, also where it is not older.
+Nothing of an update is left out, except rows that hold nothing but cells of dropped columns.
 """
 
 from __future__ import annotations
@@ -12,13 +14,12 @@ from typing import Final
 from librt.strings import BytesWriter
 from mypy_extensions import i64, mypyc_attr, u8
 
-from tailrace.changes.split import closes_inclusive, opens_inclusive, update_flags
 from tailrace.commitlog.model import RangeMarker
 from tailrace.commitlog.mutation import MutationVisitor, UpdateVisitor, read_mutation
 from tailrace.commitlog.plans import HeaderPlan, TablePlan
 from tailrace.commitlog.reader import Reader
 from tailrace_schemas.avro.encode import Encoder
-from tailrace_schemas.change import STREAMED, Bound, Deletion, Origin, Source
+from tailrace_schemas.change import STREAMED, UPDATE_BEGINS, UPDATE_ENDS, Bound, Deletion, Origin, Source
 from tailrace_schemas.forms import PLAIN_FORMS, ValueForms
 from tailrace_schemas.table import Table
 from tailrace_schemas.transcode.plans import RowPlan
@@ -30,6 +31,9 @@ _MOST_WRITERS: Final = 1024
 _MOST_PLANS: Final = 256
 # A mutation of more updates gives their room back.
 _MOST_KEPT: Final = 64
+# ClusteringPrefix.Kind ordinals by what they say of the range that they open, and of the one that they close.
+_OPENS_INCLUSIVE: Final = {1: True, 2: True, 5: False, 7: False}
+_CLOSES_INCLUSIVE: Final = {0: False, 2: False, 5: True, 6: True}
 _ORIGINS: Final = {origin: number for number, origin in enumerate(Origin)}
 UNTRACKED: Final = UpdateVisitor()
 
@@ -90,7 +94,8 @@ class Transcoder:
         self.updates = Updates(prefix, forms)
         self._out = BytesWriter()
         self._host = self._datacenter = ""
-        self._node = self._seen = self._reading = b""
+        self._node = bytes(2)  # of a node without names
+        self._seen = self._reading = b""
         self._flags = 0
         self._epoch: i64 = -1
         self._segment: i64 = -1
@@ -104,7 +109,7 @@ class Transcoder:
         source: Source,
         dated: Callable[[bytes, int], Table | None] | None = None,
     ) -> list[Message]:
-        """The messages of those updates whose table has cdc = true, in the order of `split.changes_of`.
+        """The messages of those updates whose table has cdc = true, in their order.
 
         `tables` gives the definition in force for the 16 bytes of a table id, `dated` that of a metadata epoch, where
         updates carry one. `index` and `count` of `source` are set here. Raises what `decode_mutation` raises.
@@ -206,7 +211,7 @@ class Transcoder:
             return self._message(update, body, offset, index, count)
         reading = self._reading
         source_flags = self._flags | STREAMED if update.streamed else self._flags
-        self._reading = self._flagged(source_flags | update_flags(index, first, last, count))
+        self._reading = self._flagged(source_flags | _update_flags(index, first, last, count))
         message = self._message(update, body, offset, index, count)
         self._reading = reading
         return message
@@ -223,6 +228,15 @@ class Transcoder:
         out.write(self._reading)
         partition = update.partition()
         return Message(update.table, partition.token, partition.message_key, out.getvalue())
+
+
+def _update_flags(index: i64, first: i64, last: i64, count: i64) -> int:
+    """What a change's `flags` say of its table's update, which has the indices from `first` to `last` of `count`.
+
+    Nothing where `index` and `count` say it: in a mutation of one table.
+    """
+    begins = UPDATE_BEGINS if index == first and index > 0 else 0
+    return begins | (UPDATE_ENDS if index == last and index < count - 1 else 0)
 
 
 class Updates(MutationVisitor):
@@ -354,11 +368,11 @@ class Update(UpdateVisitor):
         """A range's end closes the one that is open, its start opens one; a boundary does both."""
         if self._opened is not None and marker.close is not None:
             wire_index, start, deletion = self._opened
-            end = Bound(marker.values, closes_inclusive(marker.kind))
+            end = Bound(marker.values, _CLOSES_INCLUSIVE[marker.kind])
             if self.wants(deletion.written, True, False, wire_index, 1):
                 body = self._records.range_deletion(self.partition(), deletion, start, end)
                 self.add(Unit(deletion.written, True, False, wire_index, body, None))
         self._opened = None
         if marker.open is not None:
-            self._opened = self._wire_index, Bound(marker.values, opens_inclusive(marker.kind)), marker.open
+            self._opened = self._wire_index, Bound(marker.values, _OPENS_INCLUSIVE[marker.kind]), marker.open
         self._wire_index += 1

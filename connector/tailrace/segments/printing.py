@@ -8,14 +8,15 @@ from enum import StrEnum
 from typing import Final, Protocol
 from uuid import UUID
 
-from tailrace.changes.split import changes_of
+from tailrace.changes.transcode import Transcoder
 from tailrace.commitlog.descriptor import Descriptor
 from tailrace.commitlog.frames import Frame
-from tailrace.commitlog.model import Mutation
+from tailrace.commitlog.mutation import decode_mutation
 from tailrace.commitlog.raw import NEVER_32, NEVER_64, raw_mutation
-from tailrace_schemas.change import Change, Source
-from tailrace_schemas.change_json import ChangeForms
+from tailrace_schemas.change import Source
+from tailrace_schemas.change_json import UNNAMED, ChangeForms
 from tailrace_schemas.position import Position
+from tailrace_schemas.table import Table
 
 _IN_THE_FILE: Final = ("segment", "offset", "index", "count")
 
@@ -29,16 +30,17 @@ class Format(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """One mutation to print. `release` is the release line that the schema file was written by, if one was given.
+    """One mutation to print, by these definitions.
 
-    `wanted` are the ids of the tables that were asked for, None for all.
+    `release` is the release line that the schema file was written by, if one was given. `table_ids` are those of the
+    tables that were asked for, None for all.
     """
 
     descriptor: Descriptor
     frame: Frame
-    mutation: Mutation
+    tables: Mapping[UUID, Table]
     release: str | None
-    wanted: frozenset[UUID] | None
+    table_ids: frozenset[UUID] | None
     dropped: bool
 
 
@@ -57,21 +59,22 @@ class RawPrinter:
         yield {"file": name, "len": size}
 
     def mutation(self, printed: Shown) -> Iterable[object]:
-        mutation = printed.mutation
-        if printed.wanted is not None:
-            updates = tuple(update for update in mutation.updates if update.table.id in printed.wanted)
+        payload, version = printed.frame.payload, printed.descriptor.version
+        mutation = decode_mutation(payload, version, printed.tables.get)
+        if printed.table_ids is not None:
+            updates = tuple(update for update in mutation.updates if update.table.id in printed.table_ids)
             if not updates:
                 return
             mutation = replace(mutation, updates=updates)
         # 5.0 writes version 7 too, and only the schema file tells: its reader prints its own constant for "never".
-        old = printed.descriptor.version < 8 and printed.release != "5.0"
+        old = version < 8 and printed.release != "5.0"
         # The columns that Cassandra's own tables lost are built in as dropped: 3.11 still had them.
-        dropped_later = printed.descriptor.version < 7 and mutation.updates[0].table.keyspace == "system"
+        dropped_later = version < 7 and mutation.updates[0].table.keyspace == "system"
         yield raw_mutation(
             mutation,
             segment=printed.descriptor.id,
             end=printed.frame.end,
-            size=len(printed.frame.payload),
+            size=len(payload),
             never=NEVER_32 if old else NEVER_64,
             dropped=printed.dropped or dropped_later,
         )
@@ -80,33 +83,42 @@ class RawPrinter:
 class ChangesPrinter:
     """One value per change: the record that is published (docs/contracts.md 3), with its table's name in front.
 
-    Of tables with cdc = true, numbered as an agent numbers them, and of those that were asked for by name. Bytes are
-    hexadecimal; of the source there is what stands in the file.
+    Of tables with cdc = true, made and numbered as an agent does. Bytes are hexadecimal; of the source there is what
+    stands in the file.
     """
 
     def __init__(self) -> None:
+        self._transcoder = Transcoder(UNNAMED)
         self._forms = ChangeForms()
 
     def file(self, name: str, size: int) -> Iterable[object]:  # noqa: ARG002 - every line says its segment itself
         return ()
 
     def mutation(self, printed: Shown) -> Iterable[object]:
-        return self.changes(printed.mutation, printed.descriptor.id, printed.frame.end, printed.wanted)
+        version, segment = printed.descriptor.version, printed.descriptor.id
+        return self.changes(
+            printed.frame.payload, version, printed.tables, segment, printed.frame.end, printed.table_ids
+        )
 
     def changes(
-        self, mutation: Mutation, segment: int, end: int, table_ids: frozenset[UUID] | None
+        self,
+        payload: bytes,
+        version: int,
+        tables: Mapping[UUID, Table],
+        segment: int,
+        end: int,
+        table_ids: frozenset[UUID] | None,
     ) -> Iterator[dict[str, object]]:
-        """The values of the mutation that ends at the logical position `end`; `table_ids` as `wanted` in Shown."""
+        """The values of the mutation that ends at the logical position `end`; `table_ids` as in Shown."""
         source = Source("", "", Position(0, segment, end), 0, 0)
-        for change in changes_of(mutation, source, lambda table: table.cdc or table.id in (table_ids or ())):
-            if table_ids is None or change.table.id in table_ids:
-                yield self._line(change)
+        for message in self._transcoder.messages(payload, version, lambda id: tables.get(UUID(bytes=id)), source):
+            if table_ids is None or message.table.id in table_ids:
+                yield _in_file(self._forms.of(message.table).write_message(message.value))
 
-    def _line(self, change: Change) -> dict[str, object]:
-        value = self._forms.of(change.table).write(change)
-        source = value["source"]
-        value["source"] = {name: source[name] for name in _IN_THE_FILE} if isinstance(source, dict) else None
-        return value
+
+def _in_file(value: dict[str, object]) -> dict[str, object]:
+    source = value["source"]
+    return {**value, "source": {name: source[name] for name in _IN_THE_FILE} if isinstance(source, dict) else None}
 
 
 PRINTERS: Final[Mapping[Format, Callable[[], Printer]]] = {Format.RAW: RawPrinter, Format.CHANGES: ChangesPrinter}

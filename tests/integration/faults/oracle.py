@@ -14,7 +14,6 @@ from types import TracebackType
 from typing import Final, Self
 from uuid import UUID
 
-from tailrace.changes.split import changes_of
 from tailrace.commitlog.descriptor import parse_name, read_descriptor
 from tailrace.commitlog.frames import frames
 from tailrace.commitlog.mutation import decode_mutation, first_table
@@ -25,6 +24,7 @@ from tailrace_schemas.position import Position
 from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import partition
 from tests.integration.agents import Published
+from tests.oracle.split import changes_of
 from tests.unit.changes.published import published as without_dropped
 
 Definitions = Mapping[UUID, Table]

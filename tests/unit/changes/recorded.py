@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tailrace.changes.split import changes_of
 from tailrace.commitlog.descriptor import read_descriptor
 from tailrace.commitlog.frames import frames
 from tailrace.commitlog.mutation import decode_mutation
 from tailrace_schemas.change import Change, Source
 from tailrace_schemas.position import Position
+from tests.oracle.split import changes_of
 from tests.unit.commitlog.recorded import recorded, sections_of
 
 SOURCE = Source(host="h", datacenter="dc", position=Position(1, 1, 1), index=0, count=0)

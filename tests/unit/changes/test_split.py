@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from tailrace.changes.split import changes_of
 from tailrace.changes.transcode import Transcoder
 from tailrace.commitlog.model import Mutation, PartitionUpdate, RangeMarker, Row
 from tailrace_schemas.avro import Encoder, SchemaEntry, decode
@@ -24,6 +23,7 @@ from tailrace_schemas.change import (
     Marker,
     Op,
 )
+from tests.oracle.split import changes_of
 from tests.unit.changes.rows import KEY, SOURCE, TABLE, cell, row
 from tests.unit.commitlog.written import Stats, encode
 from tests.unit.tables import table

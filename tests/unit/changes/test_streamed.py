@@ -8,12 +8,12 @@ from uuid import UUID
 import pytest
 
 from tailrace.changes.pieces import put_pieces
-from tailrace.changes.split import changes_of
 from tailrace.changes.transcode import Message, Transcoder
 from tailrace.commitlog.model import Mutation, PartitionUpdate
 from tailrace.commitlog.mutation import decode_mutation
 from tailrace_schemas.avro import Encoder, SchemaEntry, decode
 from tailrace_schemas.change import SCHEMA_INFERRED, STREAMED, UPDATE_BEGINS, Source
+from tests.oracle.split import changes_of
 from tests.unit.changes.rows import KEY, SOURCE, TABLE, cell, row
 from tests.unit.changes.transcoding import payloads
 from tests.unit.commitlog.recorded import KINDS, recorded

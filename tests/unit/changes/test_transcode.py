@@ -7,7 +7,6 @@ from uuid import UUID
 
 import pytest
 
-from tailrace.changes.split import changes_of
 from tailrace.changes.transcode import Transcoder
 from tailrace.commitlog.mutation import decode_mutation
 from tailrace.errors import UnknownTableError
@@ -15,6 +14,7 @@ from tailrace_schemas.avro import Encoder
 from tailrace_schemas.change import Source
 from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.forms import PLAIN_FORMS, ValueForms
+from tests.oracle.split import changes_of
 from tests.unit.changes.transcoding import SOURCE, Definitions, Sent, payloads
 from tests.unit.commitlog.recorded import KINDS, recorded
 from tests.unit.schemas.avro.expected import ALL_FORMS

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import typer
 
-from tailrace.assembly.schema_file import definitions_of, definitions_of_cluster, selected
+from tailrace.assembly.schema_file import chosen, definitions_of, definitions_of_cluster
 from tailrace.cli.support.options import (
     DAMAGED,
     Key,
@@ -28,8 +28,7 @@ from tailrace.cli.support.options import (
 from tailrace.commitlog.blocks import NO_KEYS, Keys
 from tailrace.commitlog.descriptor import Descriptor, SegmentData, parse_name
 from tailrace.commitlog.frames import Frame, frames
-from tailrace.commitlog.model import Mutation
-from tailrace.commitlog.mutation import decode_mutation, first_table
+from tailrace.commitlog.mutation import first_table
 from tailrace.commitlog.sections import sections
 from tailrace.errors import UnknownTableError
 from tailrace.segments.files import open_segment, read_named_descriptor
@@ -50,7 +49,7 @@ class _Dump:
     printer: Printer
     tables: Mapping[UUID, Table]
     release: str | None
-    wanted: frozenset[UUID] | None
+    table_ids: frozenset[UUID] | None
     dropped: bool
     unknown: bool
     keys: Keys
@@ -91,18 +90,17 @@ class _Dump:
     def _values(self, descriptor: Descriptor, frame: Frame) -> list[object]:
         """What is printed of a frame."""
         try:
-            mutation = self._wanted(frame, descriptor.version)
-            if mutation is None:
+            if not self._may_show(frame, descriptor.version):
                 return []
-            dumped = Shown(
+            printed = Shown(
                 descriptor=descriptor,
                 frame=frame,
-                mutation=mutation,
+                tables=self.tables,
                 release=self.release,
-                wanted=self.wanted,
+                table_ids=self.table_ids,
                 dropped=self.dropped,
             )
-            return list(self.printer.mutation(dumped))
+            return list(self.printer.mutation(printed))
         except (UnknownTableError, DecodeError) as error:
             # The frame's checksum was right: a definition is missing or does not fit. The next frame may do.
             if self.unknown:
@@ -112,13 +110,12 @@ class _Dump:
             self.left_out[str(error)] = position, count + 1
             return []
 
-    def _wanted(self, frame: Frame, version: int) -> Mutation | None:
-        """The frame's mutation; None where it is seen without decoding that nothing of it was asked for."""
-        if self.wanted is not None:
-            count, table_id = first_table(frame.payload, version)
-            if count == 1 and table_id not in self.wanted:
-                return None
-        return decode_mutation(frame.payload, version, self.tables.get)
+    def _may_show(self, frame: Frame, version: int) -> bool:
+        """Whether anything of it may have been asked for, as far as is seen without decoding."""
+        if self.table_ids is None:
+            return True
+        count, table_id = first_table(frame.payload, version)
+        return count > 1 or table_id in self.table_ids
 
 
 def dump(
@@ -166,12 +163,13 @@ def dump(
     """
     settings = None if config is None else settings_of(config)
     definitions, release = _definitions(schema, settings)
+    table_ids, definitions = chosen(definitions, table)
     own_keys = keys_of(key, keystore, keystore_password_file)
     run = _Dump(
         printer=PRINTERS[output](),
         tables={definition.id: definition for definition in definitions},
         release=release,
-        wanted=selected(definitions, table) if table else None,
+        table_ids=table_ids,
         dropped=dropped,
         unknown=unknown,
         stretch=stretch_of(since, until),

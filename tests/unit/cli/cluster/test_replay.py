@@ -12,7 +12,8 @@ from uuid import uuid4
 import pytest
 from typer.testing import CliRunner, Result
 
-from tailrace.assembly.replay_targets import chosen, require_selected, with_announced
+from tailrace.assembly.replay_targets import require_selected, with_announced
+from tailrace.assembly.schema_file import chosen
 from tailrace.cli.main import complete
 from tailrace.cli.support.options import time_of
 from tailrace_common.selection import Selection

@@ -1,4 +1,7 @@
-"""A mutation to its changes: one row, static row, deletion or range each, in the order of the contract."""
+"""A mutation to its changes by way of objects: what the transcoder's messages are held against.
+
+One row, static row, deletion or range each, in the order of the contract.
+"""
 
 from __future__ import annotations
 
@@ -48,14 +51,14 @@ def changes_of(mutation: Mutation, source: Source, tracked: Callable[[Table], bo
         update_source_flags = source.flags | (STREAMED if update.streamed else 0)
         first, last = index, index + len(changes) - 1
         for change in changes:
-            flags = update_source_flags | update_flags(index, first, last, count)
+            flags = update_source_flags | _update_flags(index, first, last, count)
             change_source = replace(source, index=index, count=count, flags=flags)
             placed.append(replace(change, digest=change_digest(change), source=change_source))
             index += 1
     return tuple(placed)
 
 
-def update_flags(index: int, first: int, last: int, count: int) -> int:
+def _update_flags(index: int, first: int, last: int, count: int) -> int:
     """What a change's `flags` say of its table's update, which has the indices from `first` to `last` of `count`.
 
     Nothing where `index` and `count` say it: in a mutation of one table.
@@ -78,21 +81,11 @@ def _update_changes(update: PartitionUpdate) -> Iterator[Change]:
             units += _row_units(bare, item, wire_index)
             continue
         if opened is not None and item.close is not None:
-            units.append(_range_unit(bare, opened, Bound(item.values, closes_inclusive(item.kind))))
-        opened = None if item.open is None else (wire_index, Bound(item.values, opens_inclusive(item.kind)), item.open)
+            units.append(_range_unit(bare, opened, Bound(item.values, _CLOSES_INCLUSIVE[item.kind])))
+        opened = None if item.open is None else (wire_index, Bound(item.values, _OPENS_INCLUSIVE[item.kind]), item.open)
     units.sort(key=lambda unit: unit[0])
     for _, changes in units:
         yield from changes
-
-
-def opens_inclusive(kind: int) -> bool:
-    """Whether the range that a marker of this kind opens begins with the marker's own values."""
-    return _OPENS_INCLUSIVE[kind]
-
-
-def closes_inclusive(kind: int) -> bool:
-    """Whether the range that a marker of this kind closes ends with them."""
-    return _CLOSES_INCLUSIVE[kind]
 
 
 def _range_unit(bare: Change, opened: tuple[int, Bound, Deletion], end: Bound) -> _Unit:
