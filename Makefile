@@ -19,8 +19,8 @@ STAMP := $(VENV)/.installed-$(HASH)
 RUNTIME := $(or $(wildcard $(STAMP)),$(VENV)/.runtime-$(HASH))
 # Compiled code for the tests, apart from the sources: the editable installation stays pure.
 COMPILED := build/compiled
-# Processes that share the unit tests.
-WORKERS ?= 2
+# Processes that share the unit tests: with two for two cores a fifth of the time nobody worked, as tests wait too.
+WORKERS ?= 3
 # Tests run on what users run: compiled code where a C compiler with Python's headers is, else the sources.
 AS_USERS_RUN = if $(BIN)/python tools/compilation.py; then \
 	  tools/compile.sh $(BIN)/python $(COMPILED); export PYTHONPATH=$(CURDIR)/$(COMPILED); \
