@@ -36,7 +36,7 @@ from tailrace.cluster import LiveCluster
 from tailrace.publish.kafka import KafkaLog, KafkaPublisher, KafkaTopics
 from tailrace.publish.record import Record
 from tailrace.state import Resume
-from tailrace_common.kafka import read_to_end
+from tailrace_common.kafka import RecordFetcher, read_to_end
 from tailrace_common.settings import Settings, load_settings
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.position import Position
@@ -218,6 +218,8 @@ def test_kafka_by(how: str, guarded: Guarded, prefix: str) -> None:
     eventually(lambda: publish(settings))
     records = list(read_to_end(settings.kafka.reveal(), f"{prefix}.shop.orders", 0))
     assert records[-1].value == b"value"
+    with RecordFetcher(settings.kafka.reveal()) as fetcher:
+        assert fetcher.value(f"{prefix}.shop.orders", 0, records[-1].offset) == b"value"
 
 
 def publish(settings: Settings) -> None:

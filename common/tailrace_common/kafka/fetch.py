@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from tailrace_common.closing import Closing
 from tailrace_common.kafka.client import LOG, QUIET, ClientErrors, FirstContact, made, service_error
-from tailrace_common.kafka.reader import READING
+from tailrace_common.kafka.reader import READING, passes
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_schemas.errors import ServiceError
 
@@ -41,19 +41,25 @@ class RecordFetcher(Closing):
         if not self._is_there(consumer, topic, partition):
             return None
         consumer.assign([TopicPartition(topic, partition, offset)])
+        try:
+            return self._read(consumer, topic, partition, offset)
+        finally:
+            consumer.unassign()  # else all records behind it would be fetched, too
+
+    def _read(self, consumer: Consumer, topic: str, partition: int, offset: int) -> bytes | None:
         deadline = time.monotonic() + self._timeout
         while time.monotonic() < deadline:
             message: Any = consumer.poll(_POLL_SECONDS)
             if message is None:
                 continue
-            trouble = message.error()
-            if trouble is None:
+            error = message.error()
+            if error is None:
                 value: bytes | None = message.value() if message.offset() == offset else None
                 return value
-            if trouble.code() == _AT_END:
+            if error.code() == _AT_END:
                 return None
-            if not trouble.retriable():
-                raise service_error(f"reading {topic}", trouble, self._errors)
+            if not passes(error, self._errors):
+                raise service_error(f"reading {topic}", error, self._errors)
         raise ServiceError(
             f"Kafka: {topic}, partition {partition}: offset {offset} was not read within {self._timeout:g} s"
             f"{self._errors}"

@@ -50,8 +50,6 @@ _MISSING: Final = frozenset(
         KafkaError._NOENT,  # noqa: SLF001  # what list_offsets says of them: no leaders
     }
 )
-# librdkafka looks for a coordinator whenever a group.id is set; we are in no group and do not need one.
-_HARMLESS: Final = frozenset({KafkaError.GROUP_AUTHORIZATION_FAILED})
 READING: Final[Mapping[str, Scalar]] = {
     "isolation.level": "read_committed",
     "enable.partition.eof": True,
@@ -61,6 +59,17 @@ READING: Final[Mapping[str, Scalar]] = {
     "allow.auto.create.topics": False,
 }
 """How our consumers read, whatever the settings say: committed records, from given offsets, in no group."""
+
+
+def passes(error: KafkaError, errors: ClientErrors) -> bool:
+    """Whether a consumer's error may pass, so that its reader goes on asking; noted then for what is said at last."""
+    if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+        # librdkafka looks for a coordinator whenever a group.id is set; we are in no group and do not need one.
+        return True
+    if error.code() not in _MISSING and not error.retriable():
+        return False
+    errors(error)
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +130,8 @@ class _Reader(Closing):
         An end is the high watermark, open transactions included: they are waited for until they end one way or the
         other. The last stable offset would hide all records behind one that a killed producer left open (contracts.md
         1). Control records leave holes, so the end counts as reached when the consumer says that it stands there, not
-        when a record comes. Raises ServiceError when nothing moves for `timeout` seconds, or when a partition is
-        shorter than what was read of it.
+        when a record comes. Raises ServiceError when a partition is shorter than what was read of it. So it does when
+        nothing moves for `timeout` seconds in those that are not at their ends.
         """
         ends = self._ends(IsolationLevel.READ_UNCOMMITTED)
         for partition, end in ends.items():
@@ -139,17 +148,20 @@ class _Reader(Closing):
             self._rest()
 
     def _read_on(self, unfinished: set[int], ends: Mapping[int, int]) -> Iterator[tuple[int, Record]]:
-        deadline = time.monotonic() + self._timeout
+        silent_seconds = 0.0  # of those that are not at their ends: others may go on growing
         while unfinished:
+            began = time.monotonic()
             step = self._step(_POLL_SECONDS)
+            silent_seconds += time.monotonic() - began
             if step is not None:
                 partition, record = step
-                if self._next[partition] >= ends[partition]:
-                    unfinished.discard(partition)
+                if partition in unfinished:
+                    silent_seconds = 0.0
+                    if self._next[partition] >= ends[partition]:
+                        unfinished.discard(partition)
                 if record is not None:
                     yield partition, record
-                deadline = time.monotonic() + self._timeout
-            elif time.monotonic() > deadline:
+            if unfinished and silent_seconds > self._timeout:
                 self.close()  # the next attempt connects again, and reads on
                 partition = min(unfinished)
                 raise ServiceError(
@@ -163,11 +175,12 @@ class _Reader(Closing):
             self.close()
             self._follows = True
         deadline = time.monotonic() + seconds
-        while (remaining := deadline - time.monotonic()) >= 0:
-            step = self._step(remaining)
+        while True:
+            step = self._step(max(0.0, deadline - time.monotonic()))
             if step is not None and step[1] is not None:
                 return step[0], step[1]
-        return None
+            if time.monotonic() >= deadline:
+                return None
 
     def _step(self, seconds: float) -> tuple[int, Record | None] | None:
         """The partition of which more is read than before, and its record where that is one."""
@@ -182,9 +195,7 @@ class _Reader(Closing):
             moved = message.offset() > self._next[partition]
             self._next[partition] = max(self._next[partition], message.offset())
             return (partition, None) if moved else None
-        if error.code() in _MISSING or error.retriable():
-            self._errors(error)
-        elif error.code() not in _HARMLESS:
+        if not passes(error, self._errors):
             raise ServiceError(f"Kafka: reading {self}: {redact(error.str())}")
         return None
 

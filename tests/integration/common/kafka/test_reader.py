@@ -208,6 +208,23 @@ def test_a_whole_topic_is_read_to_its_end(config: dict[str, str], topic: str, wr
         assert _of_topic(reading) == [(1, "d")]
 
 
+def test_a_partition_that_stands_still_is_told_of_while_another_grows(
+    config: dict[str, str], topic: str, writer: Writer
+) -> None:
+    """Else whoever reads `.progress` would wait for ever: hosts go on writing into it."""
+    writer.outside("a", partition=0)
+    writer.open("b")
+
+    def read() -> None:
+        for _ in reader.read_to_end():
+            writer.outside("more", partition=0)
+
+    says = r"\[1\] was read up to offset 0 of 1.*keeps a transaction open"
+    with TopicReader(config, topic, beginning=True, timeout=1) as reader, pytest.raises(ServiceError, match=says):
+        read()
+    writer.commit()
+
+
 def test_a_topic_is_followed_from_what_is_committed(config: dict[str, str], topic: str, writer: Writer) -> None:
     """What was committed before is not shown, what stands in an open transaction is, once it is committed."""
     writer.transaction("before")
