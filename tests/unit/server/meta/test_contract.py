@@ -201,6 +201,20 @@ def test_a_lapsed_owner_is_refused(database: MetaDatabase, subscriptions: Subscr
     assert list(heir.renew(1)) == [claim.subscription.id]
 
 
+@pytest.mark.promise("subscription.one-owner")
+def test_a_worker_keeps_nothing_by_an_earlier_claim_of_its_own(subscriptions: Subscriptions, worker: NewWorker) -> None:
+    """A run that has not ended yet is not the owner, though its worker is again."""
+    made(subscriptions, "a")
+    leases, place = worker("one"), ("t", 0)
+    [earlier] = leases.claim(1)
+    leases.release(earlier)
+    [claim] = leases.claim(1)
+    with pytest.raises(LostLeaseError):
+        leases.save(earlier, {place: PartitionProgress(99)})
+    leases.save(claim, {place: PartitionProgress(7)})
+    assert leases.positions(claim) == {place: 7}
+
+
 @pytest.mark.slow
 @pytest.mark.promise("subscription.snapshot")
 def test_ranges_are_kept_for_the_next_owner(subscriptions: Subscriptions, worker: NewWorker) -> None:
