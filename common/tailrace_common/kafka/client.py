@@ -134,9 +134,13 @@ class FirstContact:
         """The answer to `request`, which is given the seconds that it may take, and may be called twice.
 
         Raises UnreachableError where no broker can be connected to, or none answers in time, and what `request` does.
+        Once there was an answer, one that does not come in time is a KafkaException, whichever way `request` says that.
         """
         if self._answered:
-            return request(seconds)
+            try:
+                return request(seconds)
+            except TimeoutError as error:  # of a future: this process did not run while the request's own time ended
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from error  # noqa: SLF001 - named so by librdkafka
         first = min(seconds, _PATIENCE_SECONDS)
         answer = self._try(request, first, last=first == seconds)
         if answer is None:
