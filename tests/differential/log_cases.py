@@ -38,7 +38,6 @@ from tests.differential.cases import Case, Family, calls, examples
 from tests.differential.inputs import corpora, damaged
 from tests.fuzz.kept import CASES
 from tests.fuzz.layers import result_of, seeds, tables
-from tests.oracle.split import changes_of
 from tests.support.kafka import Faults, MemoryDestinations, MemoryKafka
 from tests.unit.changes.transcoding import SOURCE
 from tests.unit.commitlog.invented import Inventor
@@ -203,7 +202,7 @@ def _decoded(log: _Log, payload: bytes, version: int) -> object:
     mutation = decode_mutation(payload, version, log.tables.get)
     raw = raw_mutation(mutation, segment=1, end=2, size=3, never=NEVER_32)
     dropped = raw_mutation(mutation, segment=1, end=2, size=3, dropped=True)
-    return mutation, changes_of(mutation, SOURCE, lambda table: table.cdc), raw, dropped
+    return mutation, raw, dropped
 
 
 def _head(payload: bytes, version: int) -> object:

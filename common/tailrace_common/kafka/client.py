@@ -137,10 +137,7 @@ class FirstContact:
         Once there was an answer, one that does not come in time is a KafkaException, whichever way `request` says that.
         """
         if self._answered:
-            try:
-                return request(seconds)
-            except TimeoutError as error:  # of a future: this process did not run while the request's own time ended
-                raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from error  # noqa: SLF001 - named so by librdkafka
+            return _asked(request, seconds)
         first = min(seconds, _PATIENCE_SECONDS)
         answer = self._try(request, first, last=first == seconds)
         if answer is None:
@@ -153,9 +150,7 @@ class FirstContact:
     def _try(self, request: Callable[[float], T], seconds: float, *, last: bool) -> tuple[T] | None:
         """The answer; None where there was none in time."""
         try:
-            return (request(seconds),)
-        except TimeoutError:
-            pass
+            return (_asked(request, seconds),)
         except KafkaException as error:
             if error.args[0].code() not in _NO_ANSWER:
                 raise
@@ -169,3 +164,11 @@ class FirstContact:
                 "Kafka at %s (bootstrap.servers) has not answered for %g s; still waiting", self._servers, seconds
             )
         return None
+
+
+def _asked(request: Callable[[float], T], seconds: float) -> T:
+    """The answer. Raises KafkaException where none came in time: a future of librdkafka's has an error of Python's."""
+    try:
+        return request(seconds)
+    except TimeoutError as error:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from error  # noqa: SLF001 - named so by librdkafka

@@ -161,7 +161,7 @@ class _Reader(Closing):
                         unfinished.discard(partition)
                 if record is not None:
                     yield partition, record
-            if unfinished and silent_seconds > self._timeout:
+            if silent_seconds > self._timeout:
                 self.close()  # the next attempt connects again, and reads on
                 partition = min(unfinished)
                 raise ServiceError(

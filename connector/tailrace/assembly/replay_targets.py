@@ -162,11 +162,9 @@ class LinesOutlet:
         """Write the changes of a mutation."""
         if not self._bounds.has_table(entry):
             return 0
-        position = entry.position
-        changes = self._printer.changes(
-            entry.payload, entry.version, self._tables, position.segment, position.offset, self._bounds.tables
+        lines = list(
+            self._printer.changes(entry.payload, entry.version, self._tables, entry.position, self._bounds.tables)
         )
-        lines = list(changes)
         if self._bounds.timed:
             lines = [line for line in lines if self._bounds.has_time(_written(line))]
         with _named(self._out):

@@ -95,22 +95,20 @@ class ChangesPrinter:
         return ()
 
     def mutation(self, printed: Shown) -> Iterable[object]:
-        version, segment = printed.descriptor.version, printed.descriptor.id
-        return self.changes(
-            printed.frame.payload, version, printed.tables, segment, printed.frame.end, printed.table_ids
-        )
+        segment, frame = printed.descriptor, printed.frame
+        position = Position(0, segment.id, frame.end)
+        return self.changes(frame.payload, segment.version, printed.tables, position, printed.table_ids)
 
     def changes(
         self,
         payload: bytes,
         version: int,
         tables: Mapping[UUID, Table],
-        segment: int,
-        end: int,
+        position: Position,
         table_ids: frozenset[UUID] | None,
     ) -> Iterator[dict[str, object]]:
-        """The values of the mutation that ends at the logical position `end`; `table_ids` as in Shown."""
-        source = Source("", "", Position(0, segment, end), 0, 0)
+        """The values of the mutation that ends at a position; `table_ids` as in Shown."""
+        source = Source("", "", position, 0, 0)
         for message in self._transcoder.messages(payload, version, lambda id: tables.get(UUID(bytes=id)), source):
             if table_ids is None or message.table.id in table_ids:
                 yield _in_file(self._forms.of(message.table).write_message(message.value))

@@ -160,7 +160,7 @@ class Member:
     def _write(self, part: SharedPart) -> None:
         """Write a part; the last one of a batch makes all of it written."""
         now = self._reading_ids()
-        again = sorted(topic for topic, name in self.topic_ids.items() if now.get(topic, name) != name)
+        again = sorted(topic for topic, name in self._earlier_ids.items() if now.get(topic, name) != name)
         if again:  # its offsets are those of another topic
             raise LeftError(f"made again since it read them: {', '.join(again)}")
         offsets = advanced(self._offsets, part.plan)

@@ -1,4 +1,7 @@
-"""Mutations to changes: what becomes a change of its own, and in which order."""
+"""Mutations to changes: what becomes a change of its own, and in which order.
+
+Cases by hand for the oracle, which test_transcode.py holds what is published against.
+"""
 
 from __future__ import annotations
 

@@ -205,14 +205,14 @@ def test_a_lapsed_owner_is_refused(database: MetaDatabase, subscriptions: Subscr
 def test_a_worker_keeps_nothing_by_an_earlier_claim_of_its_own(subscriptions: Subscriptions, worker: NewWorker) -> None:
     """A run that has not ended yet is not the owner, though its worker is again."""
     made(subscriptions, "a")
-    leases, place = worker("one"), ("t", 0)
+    leases, partition = worker("one"), ("t", 0)
     [earlier] = leases.claim(1)
     leases.release(earlier)
     [claim] = leases.claim(1)
     with pytest.raises(LostLeaseError):
-        leases.save(earlier, {place: PartitionProgress(99)})
-    leases.save(claim, {place: PartitionProgress(7)})
-    assert leases.positions(claim) == {place: 7}
+        leases.save(earlier, {partition: PartitionProgress(99)})
+    leases.save(claim, {partition: PartitionProgress(7)})
+    assert leases.positions(claim) == {partition: 7}
 
 
 @pytest.mark.slow
