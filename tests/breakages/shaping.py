@@ -112,4 +112,14 @@ BREAKAGES: Final = {
             "assert",
         ),
     ),
+    "a-replayed-truncation-erases-what-is-newer": breakage(
+        "a truncation that is replayed takes nothing that was written since",
+        "tailrace_spark.job.replay:_late_truncation",
+        replace("source.flags | TRUNCATED_LATE", "source.flags"),
+        Red(
+            "unit/spark/job/test_replay.py",
+            "test_a_truncation_takes_nothing_that_was_written_since_it_was_set_aside",
+            "assert",
+        ),
+    ),
 }

@@ -17,6 +17,7 @@ import pyarrow as pa
 from tailrace_common.kafka import RecordFetcher
 from tailrace_common.settings import Settings
 from tailrace_common.topics import GenerationReader, SchemaReader
+from tailrace_schemas.change import TRUNCATED_LATE, Op
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.topics import Internal, internal_topic
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId
@@ -111,12 +112,15 @@ def replay_letters(
     was set aside without. `table` gives streams to the table updates of a sink that needs these whole. An update goes
     with the last of its letters. One of which not all changes are letters stays: its rows count on from those that are
     missing. A stream may write meanwhile.
+
+    A truncation comes behind changes that were written since it was set aside. So it erases by write times, and the
+    positions of its host tell of the other letters.
     """
     updates = sink.capabilities.whole_updates
     open_updates: dict[object, _Update] = {}
     for batch in _letter_batches(box, per_batch):
         readable = [letter for letter in _with_bytes(batch, fetch) if letter.message]
-        done, again = readable, pieces_of(records_of(readable))
+        done, again = readable, map(_late, pieces_of(records_of(readable)))
         if updates is not None and table is not None:
             done, whole = _whole(readable, again, open_updates)
             again = [with_streams(whole, table, updates.write_times)]
@@ -126,6 +130,19 @@ def replay_letters(
         yield ReplayCounts(taken=written, again=len(done) - written, left=len(batch) - len(readable))
     if open_updates:
         yield ReplayCounts(again=sum(len(update.letters) for update in open_updates.values()))
+
+
+def _late(piece: Piece) -> Piece:
+    """With truncations that say of themselves what is true here: changes behind them may have come before them."""
+    return replace(piece, changes=tuple(map(_late_truncation, piece.changes)))
+
+
+def _late_truncation(delivered: Delivered) -> Delivered:
+    change, source = delivered.change, delivered.change.source
+    if change.op is not Op.TRUNCATE or source is None:
+        return delivered
+    late = replace(source, flags=source.flags | TRUNCATED_LATE)
+    return replace(delivered, change=replace(change, source=late))
 
 
 @dataclass(slots=True)

@@ -13,14 +13,16 @@ from uuid import UUID
 import pytest
 
 from tailrace_schemas.avro import Encoder, SchemaEntry
+from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.position import Position
 from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId
-from tailrace_spark.job.replay import Fetch, ReplayCounts, remove_letters, replay_letters
+from tailrace_spark.job.replay import Fetch, ReplayCounts, records_of, remove_letters, replay_letters
 from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tailrace_spark.source.decode import pieces
 from tests.support.letters import MemoryLetters
-from tests.unit.spark.cassandra import Log
+from tests.unit.spark.cassandra import Log, truncate, with_source
 from tests.unit.spark.published import schemas_of
 from tests.unit.tables import table
 
@@ -122,6 +124,26 @@ def test_one_of_a_later_reading_is_read_from_its_topic_too(tmp_path: Path) -> No
     place = Place(f"sqlite:///{tmp_path / 'sink.db'}", [replace(LETTERS[0], record_id=place_of_reading, message=b"")])
     assert place.replay(fetch={LETTERS[0].record_id: LETTERS[0].message}.get) == [ReplayCounts(taken=1)]
     assert place.rows() == [0]
+
+
+@pytest.mark.promise("sinks.dead-letters")
+def test_a_truncation_takes_nothing_that_was_written_since_it_was_set_aside(tmp_path: Path) -> None:
+    log = Log(PLAIN)
+
+    def row(number: int, written: int, offset: int) -> Change:
+        return with_source(log.insert((number,), (), written, v="a"), host="h", position=Position(1, 1, offset))
+
+    records = [row(1, 10, 1), row(2, 20, 2), truncate(PLAIN, "h", 50, Position(1, 1, 3)), row(4, 60, 4)]
+    before, between, truncation, behind = (
+        DeadLetter(RecordId(TOPIC, 0, number, ENCODER.schema_id), "a right is missing", ENCODER.value(change))
+        for number, change in enumerate(records)
+    )
+    place = Place(f"sqlite:///{tmp_path / 'sink.db'}", [between, truncation])
+    with closing(place.sink()) as sink:
+        write_here(sink, understood(records_of([before, behind])))
+    assert place.rows() == [1, 4]
+    assert place.replay() == [ReplayCounts(taken=2)]
+    assert place.rows() == [4]
 
 
 class Dying(MemoryLetters):
