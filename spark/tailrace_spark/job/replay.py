@@ -21,10 +21,13 @@ from tailrace_schemas.change import TRUNCATED_LATE, Op
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.topics import Internal, internal_topic
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId
+from tailrace_spark.job.batch_records import shaped
+from tailrace_spark.job.snapshot_context import read_back_of
 from tailrace_spark.shaping import shape_of
 from tailrace_spark.sinks.letters import LetterBox, LetterReader, LetterTopic
 from tailrace_spark.sinks.protocol import AGAIN, Sink, write_here
 from tailrace_spark.sinks.registry import sink_of
+from tailrace_spark.snapshot.read_back import ReadBack
 from tailrace_spark.source.decode import pieces
 from tailrace_spark.source.table_updates import OpenUpdate, with_streams
 from tailrace_spark.streams.assign import SNAPSHOT_MARK
@@ -70,14 +73,21 @@ def replay_sink(name: str, settings: Settings) -> Iterator[ReplayCounts]:
     ):
         sink.reach()
         decoded = partial(pieces, schemas=schemas, early=settings.stream.accept_early)
-        shape = shape_of(settings.stream, sink)
-        shaped = decoded if shape is None else lambda letters: shape.shaped(decoded(letters))
+        shape, read_back = shape_of(settings.stream, sink), _read_back(settings, sink, schemas)
 
         def fetch(record_id: RecordId) -> bytes | None:
             return records.value(*record_id.key)
 
         table = None if sink.capabilities.whole_updates is None else _streams(settings)
-        yield from replay_letters(box, sink, shaped, fetch, table)
+        yield from replay_letters(box, sink, lambda letters: shaped(decoded(letters), read_back, shape), fetch, table)
+
+
+def _read_back(settings: Settings, sink: Sink, schemas: SchemaReader) -> ReadBack | None:
+    """What reads rows back that letters leave open. Of which tables the stream has read rows is not known here."""
+    if settings.stream.snapshot == "never":
+        return None
+    schemas.refresh()
+    return read_back_of(settings, sink, frozenset(str(entry.table) for entry in schemas.values()))
 
 
 def _streams(settings: Settings) -> StreamTable:
@@ -120,7 +130,8 @@ def replay_letters(
     open_updates: dict[object, _Update] = {}
     for batch in _letter_batches(box, per_batch):
         readable = [letter for letter in _with_bytes(batch, fetch) if letter.message]
-        done, again = readable, map(_late, pieces_of(records_of(readable)))
+        done = readable
+        again: Iterable[Piece] = map(_late, pieces_of(records_of(readable)))
         if updates is not None and table is not None:
             done, whole = _whole(readable, again, open_updates)
             again = [with_streams(whole, table, updates.write_times)]

@@ -100,8 +100,8 @@ def answer(
         source=replace(_SEEN, seen=requested_at // 1000),
     )
     read = replace(read, digest=change_digest(read))
-    # The message is of the change that was in doubt, not of the row that was read.
-    return replace(doubt.delivered, change=read, message=b"", others=(), images=None)
+    # Its place is the change's, whose bytes a dead letter has then: a replay reads the row back once more.
+    return replace(doubt.delivered, change=read, others=(), images=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,19 @@ from random import Random
 
 import pytest
 
+from tailrace_common.kafka import TopicReader
+from tailrace_common.settings import Settings
+from tailrace_spark.batch.delivery import DeadLetter, RecordId
+from tailrace_spark.job.replay import ReplayCounts, replay_sink
 from tailrace_spark.sinks.files.settings import FilesSinkSettings
 from tailrace_spark.sinks.files.sink_type import FILES
 from tailrace_spark.sinks.sink_type import Surroundings
 from tailrace_spark.snapshot.progress import State
+from tests.integration.letters import topic_of
 from tests.integration.snapshot.following import Place, Running, done, running
-from tests.oracle.comparison import Downstream, ask
+from tests.oracle.comparison import Downstream, ask, differences
 from tests.postgres import new_database
+from tests.support.waiting import until
 
 EXECUTIONS = ["driver", pytest.param("executors", marks=pytest.mark.long)]
 
@@ -100,6 +106,27 @@ def test_counters_are_read_by_value_and_read_back_when_the_log_tells_of_them(pla
         place.run(f"DELETE n FROM KS.{name} WHERE k = 3 AND c = 1")
         place.until_equal(store, name)
         assert {k for k, _ in answers(place, name)} == set(range(8)) - {1}
+
+
+@pytest.mark.promise("snapshots.read-back")
+def test_a_letter_s_row_is_read_back_when_the_letter_is_replayed(place: Place) -> None:
+    place.run("CREATE TABLE KS.letters (k int PRIMARY KEY, v text)")
+    place.run("INSERT INTO KS.letters (k, v) VALUES (1, 'a')")
+    place.run("ALTER TABLE KS.letters WITH cdc = true")
+    url = f"sqlite:///{place.directory / 'letters.db'}"
+    sections = {**place.sections("letters"), "sink": {"local": {"type": "sql", "url": url}}}
+    settings = Settings.model_validate(sections)
+    topic = f"{place.prefix}.{place.keyspace}.letters"
+    with closing(Downstream(url)) as store:
+        with closing(store.open(lambda: 1e9)) as sink, running(place, sink, settings) as stream:
+            stream.until(done)
+        place.run("DELETE v FROM KS.letters WHERE k = 1")  # the row stays: it has a marker, which the log never told
+        with TopicReader({"bootstrap.servers": place.kafka.bootstrap}, topic, beginning=True) as reader:
+            [(partition, record)] = until(lambda: [*reader.read_to_end()], "the change in the topic")
+        letter = DeadLetter(RecordId(topic, partition, record.offset), "a right was missing", record.value or b"")
+        topic_of(place.kafka, place.prefix).put([letter])
+        assert [*replay_sink("local", settings)] == [ReplayCounts(taken=1)]
+        assert differences(ask(place.session, [place.table("letters")]), store) == []
 
 
 def test_a_sink_that_appends_refuses_counters_by_name(place: Place, tmp_path: Path) -> None:
