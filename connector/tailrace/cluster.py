@@ -10,15 +10,15 @@ from tailrace.driver import (
     BatchStatement,
     BatchType,
     ConsistencyLevel,
-    Contact,
     NoHostAvailable,
     RingListener,
     Session,
-    driver,
+    driver_of_node,
     failure_of,
 )
 from tailrace.history.objects import NodeState, metadata_epoch_of
 from tailrace.history.rows import KeyedRow, Name, definitions_of
+from tailrace_common.sections.cassandra import CassandraSettings
 from tailrace_schemas.definitions import Definitions
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.ring import Node, Ring
@@ -85,13 +85,12 @@ class LiveCluster:
 
     def __init__(
         self,
-        contact: Contact,
+        settings: CassandraSettings,
         listener: Callable[[str], None] = lambda _: None,
         ring_listener: RingListener = lambda *_: None,
     ) -> None:
-        self._contact = contact
-        self._where = f"{contact.hosts[0]}:{contact.port}"
-        self._cluster = driver(contact, listener, ring_listener)
+        self._where = settings.location
+        self._cluster = driver_of_node(settings, listener, ring_listener)
         try:
             self._session: Session = self._cluster.connect()
         except Exception as error:

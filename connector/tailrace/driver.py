@@ -1,81 +1,41 @@
-"""cassandra-driver, set up to follow one node; the one importer of it in the agent's half."""
+"""cassandra-driver, set up to follow one node."""
 
 from __future__ import annotations
 
-import logging
-import ssl
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from tailrace_common.cassandra_driver import driver, said
+
+# isort: split
+# Behind what keeps the driver from importing numpy.
+from cassandra import AuthenticationFailed, DriverException, OperationTimedOut, Unauthorized
+from cassandra.cluster import Cluster, ConsistencyLevel, ExecutionProfile, NoHostAvailable, Session
+from cassandra.connection import ConnectionException
+from cassandra.metadata import Metadata
+from cassandra.policies import HostStateListener, WhiteListRoundRobinPolicy
+from cassandra.query import BatchStatement, BatchType, dict_factory
+
 from tailrace.errors import ForbiddenError
-from tailrace_common.secrets import redact
+from tailrace_common.sections.cassandra import CassandraSettings
 from tailrace_common.unreachable import unreachable
 from tailrace_schemas.errors import ServiceError
-
-
-@contextmanager
-def _numpy_hidden() -> Iterator[None]:
-    """The driver imports numpy wherever it is installed, for a form of rows that nobody asks for here: 12 MB of an
-    agent's memory. What imports numpy later gets it."""
-    if "numpy" in sys.modules:
-        yield
-        return
-    sys.modules["numpy"] = None  # type: ignore[assignment]  # documented: importing it raises ModuleNotFoundError
-    try:
-        yield
-    finally:
-        del sys.modules["numpy"]
-
-
-with _numpy_hidden():
-    from cassandra import AuthenticationFailed, DriverException, OperationTimedOut, Unauthorized
-    from cassandra.auth import PlainTextAuthProvider
-    from cassandra.cluster import (
-        EXEC_PROFILE_DEFAULT,
-        Cluster,
-        ConsistencyLevel,
-        ExecutionProfile,
-        NoHostAvailable,
-        Session,
-    )
-    from cassandra.connection import ConnectionException
-    from cassandra.metadata import Metadata
-    from cassandra.policies import ConstantReconnectionPolicy, HostStateListener, WhiteListRoundRobinPolicy
-    from cassandra.query import BatchStatement, BatchType, dict_factory
 
 __all__ = [
     "BatchStatement",
     "BatchType",
     "ConsistencyLevel",
-    "Contact",
     "NoHostAvailable",
     "RingListener",
     "Session",
-    "driver",
-    "unreachable",
+    "driver_of_node",
+    "failure_of",
 ]
 
 RingListener = Callable[[str, bool], None]
 _SYSTEM_TABLES: Final = (
     "grant cluster.username SELECT on it, and on system_views: there stands who joins, leaves or moves"
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Contact:
-    """How to reach the agent's own node: the first of `hosts`, from which everything is asked. Secrets stay hidden."""
-
-    hosts: tuple[str, ...] = ("127.0.0.1",)
-    port: int = 9042
-    username: str | None = None
-    password: str | None = field(default=None, repr=False)
-    tls: ssl.SSLContext | None = None
-    protocol_version: int | None = None
-    connect_seconds: float = 10
-    request_seconds: float = 10
 
 
 class _Events(Metadata):  # type: ignore[misc]  # the driver has no types
@@ -144,38 +104,24 @@ class _Presence(HostStateListener):  # type: ignore[misc]  # the driver has no t
         self._ring_listener(f"{host.address} left", True)
 
 
-def _not_downgrading(record: logging.LogRecord) -> bool:
-    """The driver warns of each protocol version that it tries in vain, DSE's first: that is how it negotiates."""
-    return not str(record.msg).startswith("Downgrading core protocol version")
+def driver_of_node(
+    settings: CassandraSettings, listener: Callable[[str], None], ring_listener: RingListener
+) -> Cluster:
+    """A driver that connects to the first address alone, keeps its connection, and tells the listeners (LiveCluster).
 
-
-logging.getLogger("cassandra.cluster").addFilter(_not_downgrading)
-
-
-def driver(contact: Contact, listener: Callable[[str], None], ring_listener: RingListener) -> Cluster:
-    """A driver that connects to the first host alone, keeps its connection, and tells the listeners (LiveCluster)."""
+    Raises SettingsError for files of TLS that cannot be read.
+    """
+    node, seconds = settings.contact_points[0], settings.request_timeout_seconds
     profile = ExecutionProfile(
-        load_balancing_policy=WhiteListRoundRobinPolicy([contact.hosts[0]]),
+        load_balancing_policy=WhiteListRoundRobinPolicy([node]),
         consistency_level=ConsistencyLevel.ONE,
-        request_timeout=contact.request_seconds,
+        request_timeout=seconds,
         row_factory=dict_factory,
     )
-    auth = None
-    if contact.username is not None:
-        auth = PlainTextAuthProvider(contact.username, contact.password)
-    options: dict[str, Any] = {}
-    if contact.protocol_version is not None:
-        options["protocol_version"] = contact.protocol_version
-    cluster = Cluster(
-        [contact.hosts[0]],
-        port=contact.port,
-        auth_provider=auth,
-        ssl_context=contact.tls,
-        execution_profiles={EXEC_PROFILE_DEFAULT: profile},
-        reconnection_policy=ConstantReconnectionPolicy(1.0, max_attempts=None),
-        connect_timeout=contact.connect_seconds,
-        # Of the driver's own questions about the cluster: two seconds by default, less than a busy node needs.
-        control_connection_timeout=contact.request_seconds,
+    cluster = driver(
+        settings.model_copy(update={"contact_points": (node,)}),
+        settings.tls_context("cluster"),
+        profile,
         connection_class=_Connection,
         # Events are to arrive at once, and singly; agreement between nodes is not asked: this node's schema counts.
         schema_event_refresh_window=0,
@@ -183,9 +129,8 @@ def driver(contact: Contact, listener: Callable[[str], None], ring_listener: Rin
         topology_event_refresh_window=1,
         token_metadata_enabled=False,
         # Nothing else notices a connection through which nothing comes; the driver's own are 30 seconds each.
-        idle_heartbeat_interval=max(1, round(contact.request_seconds)),
-        idle_heartbeat_timeout=contact.request_seconds,
-        **options,
+        idle_heartbeat_interval=max(1, round(seconds)),
+        idle_heartbeat_timeout=seconds,
     )
     cluster.metadata = _Events(listener)
     cluster.register_listener(_Presence(listener, ring_listener))
@@ -197,7 +142,7 @@ def failure_of(where: str, error: Exception, unauthorized: str = _SYSTEM_TABLES)
     reasons: Iterable[object] = [error]
     if isinstance(error, NoHostAvailable) and error.errors:
         reasons = error.errors.values() if isinstance(error.errors, Mapping) else error.errors
-    text = redact("; ".join(str(reason) or type(reason).__name__ for reason in reasons))
+    text = "; ".join(map(said, reasons))
     if (no_connection := unreachable(f"Cassandra at {where}", text, "the node", "cluster.contact_points")) is not None:
         return no_connection
     if isinstance(error, OperationTimedOut):

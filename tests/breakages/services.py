@@ -37,8 +37,8 @@ BREAKAGES: Final = {
         "tailrace.assembly.agent:AgentStart._connect",
         insert(
             """
-            contact = contact_of(self.settings.cluster)
-            _LOG.debug("connecting as %s/%s", contact.username, contact.password)
+            login = self.settings.cluster
+            _LOG.debug("connecting as %s/%s", login.username, login.password and login.password.get_secret_value())
             """,
             before="cluster = ...",
         ),
@@ -77,8 +77,8 @@ BREAKAGES: Final = {
     ),
     "cassandras-reason-is-lost": breakage(
         "health says what Cassandra refused",
-        "tailrace.driver:failure_of",
-        drop("str(reason)"),
+        "tailrace_common.cassandra_driver:said",
+        unwrap("... or type(error).__name__", "type(error).__name__"),
         Red(SECURITY, "test_cassandra_refuses[wrong0-incorrect]", r"assert re\.search\(says"),
         Red(SECURITY, "test_cassandra_refuses[wrong2-CERTIFICATE_VERIFY_FAILED]", r"assert re\.search\(says"),
         needs=Needs.MORE,

@@ -28,7 +28,6 @@ from tailrace.capture.cdcraw import CdcRaw
 from tailrace.capture.owner import is_running, read_owner
 from tailrace.cluster import LiveCluster
 from tailrace.commitlog.mutation import first_table
-from tailrace.driver import Contact
 from tailrace.local import LocalCassandra, LocalKafka
 from tailrace.local.ports import free_port
 from tailrace.publish.kafka import KafkaPublisher, KafkaTopics
@@ -36,6 +35,7 @@ from tailrace.segments.files import OWNER_MARK
 from tailrace.segments.open_segment import header_checksum
 from tailrace.state import Resume, SegmentKey
 from tailrace_common.kafka import TopicReader
+from tailrace_common.sections.cassandra import CassandraSettings
 from tailrace_common.settings import TopicSettings
 from tailrace_common.topics import SchemaReader
 from tailrace_schemas.avro import decode
@@ -188,9 +188,14 @@ def cql(
         yield session
 
 
-def contact_of_node(node: LocalCassandra) -> Contact:
+def contact_of_node(node: LocalCassandra) -> CassandraSettings:
     """A node's address and port, for connections that wait as long as a busy machine needs."""
-    return Contact(hosts=(node.address,), port=node.port, connect_seconds=BUSY_SECONDS, request_seconds=BUSY_SECONDS)
+    return CassandraSettings(
+        contact_points=(node.address,),
+        port=node.port,
+        connect_timeout_seconds=BUSY_SECONDS,
+        request_timeout_seconds=BUSY_SECONDS,
+    )
 
 
 def create_keyspace(session: Session, keyspace: str, replicas: int = 1) -> None:

@@ -31,7 +31,6 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its __all__
     ResourceType,
 )
 
-from tailrace.assembly.services import contact_of
 from tailrace.cluster import LiveCluster
 from tailrace.publish.kafka import KafkaLog, KafkaPublisher, KafkaTopics
 from tailrace.publish.record import Record
@@ -200,7 +199,7 @@ def superuser(guarded: Guarded) -> closing[LiveCluster]:
     own = {"TAILRACE_CLUSTER__USERNAME": "cassandra", "TAILRACE_CLUSTER__PASSWORD": "cassandra"}
     environment = {**guarded.cluster_environment, **own}
     del environment["TAILRACE_CLUSTER__PASSWORD_FILE"]
-    return closing(LiveCluster(contact_of(load_settings(None, environment).cluster)))
+    return closing(LiveCluster(load_settings(None, environment).cluster))
 
 
 def assert_no_secret(text: str, guarded: Guarded) -> None:
@@ -305,7 +304,7 @@ def changed(given: Environment, head: str, wrong: Mapping[str, str | None], guar
 def test_cassandra_refuses(wrong: Mapping[str, str | None], says: str, guarded: Guarded) -> None:
     environment = changed(guarded.cluster_environment, "TAILRACE_CLUSTER__", wrong, guarded)
     with pytest.raises(ServiceError) as caught:
-        LiveCluster(contact_of(load_settings(None, environment).cluster)).close()
+        LiveCluster(load_settings(None, environment).cluster).close()
     assert re.search(says, str(caught.value)), caught.value
     assert_no_secret(str(caught.value) + repr(caught.value), guarded)
     assert "wrong-one" not in str(caught.value)

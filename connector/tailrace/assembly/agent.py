@@ -31,7 +31,6 @@ from tailrace.assembly.node import (
 )
 from tailrace.assembly.services import (
     INTERNAL_TOPICS,
-    contact_of,
     entries_of,
     mirroring,
     open_router,
@@ -153,7 +152,7 @@ class AgentStart:
         self._agent(node, name, schema, router, topics, care).run()
 
     def _connect(self, changed: Callable[[str], None], ring_changed: RingListener) -> LiveCluster:
-        cluster = LiveCluster(contact_of(self.settings.cluster), changed, ring_changed)
+        cluster = LiveCluster(self.settings.cluster, changed, ring_changed)
         return self.stack.enter_context(closing(cluster))
 
     def _require_directory(self, node: NodeSettings) -> bool:

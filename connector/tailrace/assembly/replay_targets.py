@@ -13,7 +13,7 @@ from typing import Final, TextIO
 from uuid import UUID, uuid4
 
 from tailrace.assembly.schema_file import chosen, definitions_of
-from tailrace.assembly.services import contact_of, open_router, pace_of, sizes_of, topics_of
+from tailrace.assembly.services import open_router, pace_of, sizes_of, topics_of
 from tailrace.changes.transcode import Transcoder
 from tailrace.cluster import LiveCluster
 from tailrace.commitlog.frames import Entry
@@ -55,7 +55,7 @@ def origins_of(settings: Settings, schema: Path | None, host: str | None) -> Ori
     """
     if schema is not None:
         return Origins(definitions_of(schema)[0], host or "")
-    with closing(LiveCluster(contact_of(settings.cluster))) as cluster:
+    with closing(LiveCluster(settings.cluster)) as cluster:
         node = cluster.check()
         tables = (*system_tables(), *cluster.definitions().tables)
         if host in (None, node.host):

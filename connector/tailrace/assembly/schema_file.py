@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-from tailrace.assembly.services import contact_of
 from tailrace.cluster import LiveCluster
 from tailrace.history.events import Subject
 from tailrace.history.records import HistoryRecord
@@ -144,6 +143,6 @@ def definitions_of_cluster(settings: Settings) -> SchemaFile:
 
 def lines_of_cluster(settings: Settings, names: list[str] | tuple[()]) -> list[str]:
     """Rows of `system_schema`, of the named tables or of all, as `schema export` writes them. Raises ServiceError."""
-    with closing(LiveCluster(contact_of(settings.cluster))) as cluster:
+    with closing(LiveCluster(settings.cluster)) as cluster:
         rows = cluster.schema_rows()
     return list(lines_of(chosen_rows(rows, names), rows))

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from tailrace.cluster import LiveCluster
-from tailrace.driver import Contact
 from tailrace.ops.health import HealthBoard
 from tailrace.publish.kafka import KafkaLog, KafkaTopics
 from tailrace.publish.kafka.topics import SchemaDestinations, last_definitions, log_recreated
@@ -18,7 +17,7 @@ from tailrace.topology.keeper import EntrySettings
 from tailrace.topology.mirror import CqlStore, Mirror, MirrorThread
 from tailrace.topology.mirror_plan import IdForm, MirrorOptions
 from tailrace_common.kafka import Pace, Sizes
-from tailrace_common.settings import AgentSettings, ClusterSettings, SchemaSettings, Settings
+from tailrace_common.settings import AgentSettings, SchemaSettings, Settings
 from tailrace_common.topics import GenerationReader, SchemaReader
 from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.errors import SettingsError
@@ -108,21 +107,6 @@ def registry_store(settings: SchemaSettings, announced: Mapping[bytes, SchemaEnt
     except ImportError as cause:
         raise SettingsError(f"schemas.store needs {cause.name}: pip install 'tailrace[registry]'") from None
     return RegistryStore(settings.registry.reveal(), settings.subjects, settings.register_schemas, announced)
-
-
-def contact_of(settings: ClusterSettings) -> Contact:
-    """How the settings say to reach the node."""
-    password = None if settings.password is None else settings.password.get_secret_value()
-    return Contact(
-        hosts=settings.contact_points,
-        port=settings.port,
-        username=settings.username,
-        password=password,
-        tls=settings.tls_context("cluster"),
-        protocol_version=settings.protocol_version,
-        connect_seconds=settings.connect_timeout_seconds,
-        request_seconds=settings.request_timeout_seconds,
-    )
 
 
 @contextmanager

@@ -20,10 +20,10 @@ from rich.text import Text
 from tailrace.cluster import LiveCluster
 from tailrace.demo.parts import PARTITIONS, PREFIX, DemoServices
 from tailrace.demo.script import KEYSPACE, LAST, LAST_STATEMENTS, SCHEMA, TABLES, statements
-from tailrace.driver import Contact
 from tailrace_common.cli.console import print_json
 from tailrace_common.closing import Closing
 from tailrace_common.kafka import PartitionReader
+from tailrace_common.sections.cassandra import CassandraSettings
 from tailrace_common.topics import SchemaReader
 from tailrace_schemas.avro.decode import reader_of
 from tailrace_schemas.change_json import key_words, plain
@@ -272,7 +272,7 @@ def written(seed: int, changes: int, seconds: float | None) -> Iterator[str]:
 def prepared(parts: DemoServices) -> LiveCluster:
     """A connection, and the tables."""
     node = parts.services.cassandra
-    cluster = LiveCluster(Contact(hosts=(node.address,), port=node.port))
+    cluster = LiveCluster(CassandraSettings(contact_points=(node.address,), port=node.port))
     for statement in SCHEMA:
         cluster.execute(statement)
     return cluster

@@ -27,9 +27,9 @@ from cassandra.protocol import (
 )
 from cassandra.query import BoundStatement, PreparedStatement, dict_factory
 
+from tailrace_common.cassandra_driver import driver, failed, said
 from tailrace_common.column_masks import Rows, can_mask, masked_columns, masked_words
 from tailrace_schemas.errors import ServiceError
-from tailrace_spark.cassandra_driver import driver, failed, said
 from tailrace_spark.sinks.worker_cache import WorkerCache
 from tailrace_spark.snapshot.pace import Fault
 from tailrace_spark.snapshot.page import PageColumns, read_columns

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
+from tailrace_common.cassandra_driver import failed, said
 from tailrace_schemas.definitions import Definitions, tables_from_rows
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.table import Table
-from tailrace_spark.cassandra_driver import failed, said
 from tailrace_spark.snapshot.driver import (
     ADDRESS,
     connected,

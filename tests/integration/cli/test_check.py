@@ -6,7 +6,6 @@ from contextlib import closing
 
 import pytest
 
-from tailrace.assembly.services import contact_of
 from tailrace.cli.checks.cassandra import check_cassandra
 from tailrace.cli.checks.directories import check_directories
 from tailrace.cli.checks.kafka import check_kafka
@@ -34,7 +33,7 @@ def settings_for(cassandra: LocalCassandra, kafka: LocalKafka, prefix: str) -> S
 @pytest.mark.promise("commands.check")
 def test_a_node_as_it_must_be(cassandra: LocalCassandra, kafka: LocalKafka, prefix: str, keyspace_name: str) -> None:
     settings = settings_for(cassandra, kafka, prefix)
-    with closing(LiveCluster(contact_of(settings.cluster))) as cluster:
+    with closing(LiveCluster(settings.cluster)) as cluster:
         cluster.execute(
             f"CREATE KEYSPACE {keyspace_name} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}"
         )

@@ -19,7 +19,7 @@ from tailrace.assembly.node import (
     node_words,
     read_node_settings,
 )
-from tailrace.assembly.services import contact_of, mirror_of
+from tailrace.assembly.services import mirror_of
 from tailrace.cluster import LiveCluster, LocalNode
 from tailrace.ops.headroom import Headroom, limits_of
 from tailrace.publish.kafka import KafkaTopics
@@ -71,7 +71,7 @@ def check_cassandra(settings: Settings) -> Iterator[Check]:
     What cannot be looked at is a row that fails, and hides no other one.
     """
     try:
-        cluster = LiveCluster(contact_of(settings.cluster))
+        cluster = LiveCluster(settings.cluster)
     except (ServiceError, SettingsError) as error:
         yield Check("cassandra", False, str(error), "see [cluster]; is the node up, and its native transport on?")
         return

@@ -11,7 +11,6 @@ from typing import Annotated
 import typer
 
 from tailrace.assembly.node import node_names
-from tailrace.assembly.services import contact_of
 from tailrace.cli.support.options import Yes, confirm
 from tailrace.cli.support.records import (
     Fence,
@@ -160,7 +159,7 @@ def require_gone(record: HostRecord, cluster: str, ring: Ring) -> None:
 
 def _members(settings: Settings) -> Members:
     """The settings' cluster. Raises ServiceError, RingError."""
-    with closing(LiveCluster(contact_of(settings.cluster))) as cluster:
+    with closing(LiveCluster(settings.cluster)) as cluster:
         addresses = cluster.addresses()
         name = settings.cluster.name or cluster.local().cluster
         return Members(name, cluster.ring(), addresses, node_names(addresses.values()))

@@ -13,7 +13,6 @@ from typing import Annotated
 import typer
 
 from tailrace.assembly.node import GRANT, read_node_settings, require_own_directory
-from tailrace.assembly.services import contact_of
 from tailrace.capture.recovery import is_commitlog_of
 from tailrace.cli.support.options import Yes, confirm, existing_directory
 from tailrace.cli.support.records import (
@@ -168,7 +167,7 @@ def _own_directory(settings: Settings, host: str) -> Path | None:
     """The settings' cdc_raw where it is that host's, as the node itself says; None where it is not, or not known."""
     directory = settings.agent.cdc_raw_directory
     try:
-        with closing(LiveCluster(contact_of(settings.cluster))) as cluster:
+        with closing(LiveCluster(settings.cluster)) as cluster:
             node = cluster.local()
             if node.host != host:
                 return None
@@ -260,7 +259,7 @@ def restore(
     """
     settings = settings_of(config)
     files = None
-    with closing(LiveCluster(contact_of(settings.cluster))) as cluster:
+    with closing(LiveCluster(settings.cluster)) as cluster:
         node = cluster.local()
         progress = lost_progress(settings, host or node.host)
         if node.host == progress.host or directory is not None:

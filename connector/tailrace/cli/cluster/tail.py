@@ -13,7 +13,6 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from tailrace.assembly.services import contact_of
 from tailrace.cli.support.options import topic_of
 from tailrace.cluster import LiveCluster
 from tailrace.history.events import EventError, EventKind, SchemaEvent, decode_event, event_object
@@ -99,7 +98,7 @@ def published_topic(
 
 
 def _cdc_by_name(settings: Settings) -> dict[str, bool]:
-    with closing(LiveCluster(contact_of(settings.cluster))) as cluster:
+    with closing(LiveCluster(settings.cluster)) as cluster:
         return {str(existing): existing.cdc for existing in cluster.definitions().tables}
 
 

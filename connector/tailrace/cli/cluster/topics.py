@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from tailrace.assembly.services import contact_of, topics_of
+from tailrace.assembly.services import topics_of
 from tailrace.cluster import LiveCluster
 from tailrace.publish.kafka import KafkaLog
 from tailrace.publish.kafka.topics import SchemaDestinations
@@ -61,7 +61,7 @@ def needed_topics(settings: Settings, existing: Collection[str]) -> dict[TopicPl
     `existing` are Kafka's topics. Raises ServiceError, SettingsError.
     """
     plans = {internal_plan(settings.topics, internal): f"our {internal}" for internal in Internal}
-    with closing(LiveCluster(contact_of(settings.cluster))) as cluster:
+    with closing(LiveCluster(settings.cluster)) as cluster:
         wants = settings.tables.selection.wants
         tables = sorted((table for table in cluster.definitions().tables if table.cdc and wants(table)), key=str)
     kafka, prefix = settings.kafka.reveal(), settings.topics.prefix

@@ -13,7 +13,6 @@ from uuid import uuid4
 import typer
 
 from tailrace.agent.notes import IDLE
-from tailrace.assembly.services import contact_of
 from tailrace.capture.owner import Owner, is_running, read_owner
 from tailrace.cli.support.options import confirm
 from tailrace.cluster import LiveCluster
@@ -134,7 +133,7 @@ def change_record(
 def chosen_host(settings: Settings, host: str | None) -> tuple[HostRecord, Resume]:
     """The record of a host, by default the settings' node. Raises SettingsError, ServiceError."""
     if host is None:
-        with closing(LiveCluster(contact_of(settings.cluster))) as cluster:
+        with closing(LiveCluster(settings.cluster)) as cluster:
             host = cluster.local().host
     for progress in lost_records(settings):
         if progress.host == host and settings.cluster.name in (None, progress.cluster):

@@ -22,8 +22,8 @@ from cassandra.policies import DCAwareRoundRobinPolicy, TokenAwarePolicy
 from cassandra.protocol import ConfigurationException, SyntaxException
 from cassandra.query import UNSET_VALUE, BatchStatement, BatchType, BoundStatement, PreparedStatement, tuple_factory
 
+from tailrace_common.cassandra_driver import driver, failed, said
 from tailrace_schemas.errors import ServiceError
-from tailrace_spark.cassandra_driver import driver, failed, said
 from tailrace_spark.sinks.cassandra.cql import ABSENT, Mutation, Part, Value
 from tailrace_spark.sinks.cassandra.settings import CassandraTargetSettings
 

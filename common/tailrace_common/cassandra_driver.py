@@ -1,18 +1,37 @@
-"""Cassandra's driver as the Spark half sets it up, and what its failures mean."""
+"""Cassandra's driver as both halves set it up, and what its failures mean."""
 
 from __future__ import annotations
 
 import logging
-from typing import Any
-
-from cassandra.auth import PlainTextAuthProvider
-from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
-from cassandra.policies import ConstantReconnectionPolicy
+import ssl
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from tailrace_common.secrets import redact
 from tailrace_common.sections.cassandra import CassandraSettings
 from tailrace_common.unreachable import unreachable
 from tailrace_schemas.errors import ServiceError
+
+
+@contextmanager
+def _numpy_hidden() -> Iterator[None]:
+    """The driver imports numpy wherever it is installed, for a form of rows that nobody asks for here: 12 MB of an
+    agent's memory. What imports numpy later gets it."""
+    if "numpy" in sys.modules:
+        yield
+        return
+    sys.modules["numpy"] = None  # type: ignore[assignment]  # documented: importing it raises ModuleNotFoundError
+    try:
+        yield
+    finally:
+        del sys.modules["numpy"]
+
+
+with _numpy_hidden():
+    from cassandra.auth import PlainTextAuthProvider
+    from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
+    from cassandra.policies import ConstantReconnectionPolicy
 
 
 def failed(settings: CassandraSettings, error: Exception, address: str = "its address") -> ServiceError:
@@ -21,18 +40,20 @@ def failed(settings: CassandraSettings, error: Exception, address: str = "its ad
     return unreachable(node, words, "Cassandra", address) or ServiceError(f"{node}: {words}")
 
 
-def said(error: Exception) -> str:
+def said(error: object) -> str:
     """In one line, without secrets."""
     return redact(" ".join(str(error).split()) or type(error).__name__)[:500]
 
 
-def driver(settings: CassandraSettings, tls: Any, profile: ExecutionProfile, **options: object) -> Cluster:
+def driver(
+    settings: CassandraSettings, tls: ssl.SSLContext | None, profile: ExecutionProfile, **options: object
+) -> Cluster:
     """The driver, not connected yet, with other options of its `Cluster`. `tls` is the settings' context, or None."""
     auth = None
     if settings.username is not None and settings.password is not None:
         auth = PlainTextAuthProvider(settings.username, settings.password.get_secret_value())
-    protocol = {} if settings.protocol_version is None else {"protocol_version": settings.protocol_version}
-    logging.getLogger("cassandra.cluster").addFilter(_not_downgrading)
+    if settings.protocol_version is not None:
+        options["protocol_version"] = settings.protocol_version
     return Cluster(
         list(settings.contact_points),
         port=settings.port,
@@ -43,11 +64,13 @@ def driver(settings: CassandraSettings, tls: Any, profile: ExecutionProfile, **o
         connect_timeout=settings.connect_timeout_seconds,
         # Of the driver's own questions about the cluster: two seconds by default, less than a busy node needs.
         control_connection_timeout=settings.request_timeout_seconds,
-        **protocol,
         **options,
     )
 
 
 def _not_downgrading(record: logging.LogRecord) -> bool:
-    """The driver warns of each protocol version that it tries in vain: that is how it negotiates."""
+    """The driver warns of each protocol version that it tries in vain, DSE's first: that is how it negotiates."""
     return not str(record.msg).startswith("Downgrading core protocol version")
+
+
+logging.getLogger("cassandra.cluster").addFilter(_not_downgrading)
