@@ -12,6 +12,7 @@ from typing import Final, Protocol
 from uuid import UUID
 
 from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import partition, token
 
 MAX_NAME: Final = 249
@@ -51,6 +52,16 @@ def check_prefix(prefix: str) -> str:
 def internal_topic(prefix: str, internal: Internal) -> str:
     """`<prefix>.offsets` and its like."""
     return f"{check_prefix(prefix)}.{internal}"
+
+
+def chosen_topic(prefix: str, table: Table, announced: Mapping[str, str]) -> str:
+    """The topic that `.schemas` has for the table's name, else one that collides with none (contracts.md 4).
+
+    `announced` are topics by "keyspace.table". By name and not by id: a table that is dropped and made again keeps its
+    topic.
+    """
+    topic = announced.get(str(table))
+    return topic or table_topic(prefix, table.keyspace, table.name, table.id, announced.values())
 
 
 def table_topic(prefix: str, keyspace: str, table: str, table_id: UUID, used: Iterable[str] = ()) -> str:

@@ -28,7 +28,7 @@ from tailrace.commitlog.sections import sections
 from tailrace.history.decode import Definitions, holds_change, messages_at, put_messages_at, source_at
 from tailrace.history.schema import SchemaHistory
 from tailrace.publish.record import PublishedPlaces, Record, Tally, size_of
-from tailrace.publish.routing import OwnIds, Router, assign_topics
+from tailrace.publish.routing import OwnIds, Router
 from tailrace_schemas.change import Cell, Marker, Source
 from tailrace_schemas.forms import PLAIN_FORMS, ValueForms
 from tailrace_schemas.position import Position
@@ -298,7 +298,7 @@ def _routed(log: _Log, messages: list[Message], key: Any, store: Any, limit: int
         "app.cdc", MemoryDestinations(kafka, Faults()), lambda table: "1" not in table.name, store, key, lambda: 0.0
     )
     records: list[Record] = []
-    results: list[object] = [assign_topics("app.cdc", log.tables.values(), {})]
+    results: list[object] = []
     for message in messages:
         try:
             records += router.records([message])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
@@ -25,23 +25,7 @@ from tailrace_schemas.forms import PLAIN_FORMS, ValueForms
 from tailrace_schemas.position import Position
 from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import first_token, partition
-from tailrace_schemas.topics import Internal, table_topic
-
-
-def assign_topics(prefix: str, tables: Iterable[Table], topics_in_use: Mapping[str, str]) -> dict[UUID, str]:
-    """The topic of each table. `topics_in_use` are topics in use -> "keyspace.table" of each.
-
-    Where Kafka would see a collision (contracts.md 4), the table that comes first by name has the plain name.
-    """
-    used = dict(topics_in_use)
-    topics: dict[UUID, str] = {}
-    # The order in which agents open tables, so that each gives the same table the plain name.
-    for table in sorted(tables, key=str):
-        foreign = [topic for topic, name in used.items() if name != str(table)]
-        topics[table.id] = table_topic(prefix, table.keyspace, table.name, table.id, foreign)
-        used[topics[table.id]] = str(table)
-    return topics
-
+from tailrace_schemas.topics import Internal
 
 Clock = Callable[[], float]
 # What a batch of one record has around its key and value: 61 bytes, and a few of lengths and times.

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from tailrace_schemas.avro.decode import decode
 from tailrace_schemas.avro.encode import Encoder
-from tailrace_schemas.avro.registry import SchemaEntry, SchemaIds, entry_from_record, own_ids, schema_records
+from tailrace_schemas.avro.registry import (
+    SchemaEntry,
+    SchemaIds,
+    announced_topics,
+    entry_from_record,
+    own_ids,
+    schema_records,
+)
 from tailrace_schemas.avro.schema import PREFIX_SCHEMA
 
 __all__ = [
@@ -12,6 +19,7 @@ __all__ = [
     "Encoder",
     "SchemaEntry",
     "SchemaIds",
+    "announced_topics",
     "decode",
     "entry_from_record",
     "own_ids",

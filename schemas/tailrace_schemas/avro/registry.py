@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -33,6 +33,11 @@ class SchemaEntry:
     avro: str
     part: Literal["value", "key"] = "value"
     announced: int = field(default=-1, compare=False)
+
+
+def announced_topics(entries: Iterable[SchemaEntry]) -> dict[str, str]:
+    """The topic of each "keyspace.table", by the last schema that was announced for it."""
+    return {str(entry.table): entry.topic for entry in sorted(entries, key=lambda entry: entry.announced)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,11 @@ from tailrace_common.kafka import PartitionEnds
 from tailrace_common.sections.stream import ReadLimits
 from tailrace_common.settings import Settings
 from tailrace_common.topics import GenerationReader, SchemaReader
-from tailrace_schemas.avro import Encoder, SchemaEntry
+from tailrace_schemas.avro import Encoder, SchemaEntry, announced_topics
 from tailrace_schemas.table import Table
-from tailrace_schemas.topics import Internal, internal_topic
+from tailrace_schemas.topics import Internal, chosen_topic, internal_topic
 from tailrace_spark.batch.delivery import by_topic
 from tailrace_spark.sinks.protocol import Sink
-from tailrace_spark.snapshot.publishing import topic_of
 from tailrace_spark.snapshot.ranges import Split, tasks_of
 from tailrace_spark.snapshot.read_back import ReadBack
 from tailrace_spark.snapshot.session import ClusterView, Ring, TableReading
@@ -46,11 +45,11 @@ class SnapshotContext(Closing):
 
     def tables(self) -> list[Table]:
         """The tables with cdc = true whose topics the stream reads. Raises ServiceError, SettingsError."""
-        entries = self._entries()
+        topics = announced_topics(self._entries())
         selected = [
             table for table in self._cluster().tables_with_cdc() if self._settings.tables.selection.wants(table)
         ]
-        return [table for table in selected if self._follows(topic_of(self._prefix, table, entries))]
+        return [table for table in selected if self._follows(chosen_topic(self._prefix, table, topics))]
 
     def find(self, name: str) -> Table | None:
         """The table of "keyspace.name" as it is now; None where there is none. Raises ServiceError, SettingsError."""
@@ -85,7 +84,7 @@ class SnapshotContext(Closing):
         # One that nobody has published is the newest: the log follows Cassandra's own definition. So is a table.
         following = max((entry.announced + 1 for entry in entries if str(entry.table) == str(table)), default=-1)
         announced = max((entry.announced for entry in equal or published), default=following)
-        topic = topic_of(self._prefix, table, entries)
+        topic = chosen_topic(self._prefix, table, announced_topics(entries))
         return SchemaEntry(
             schema_id=encoder.schema_id, topic=topic, table=table, avro=encoder.schema_text, announced=announced
         )

@@ -15,11 +15,11 @@ from tailrace_common.kafka.topics import TopicMaker
 from tailrace_common.kafka.transactions import MARK
 from tailrace_common.settings import Settings
 from tailrace_common.topics import SchemaReader
-from tailrace_schemas.avro import Encoder, SchemaIds, own_ids, schema_records
+from tailrace_schemas.avro import Encoder, SchemaIds, announced_topics, own_ids, schema_records
 from tailrace_schemas.avro.names import Part, subject_of
 from tailrace_schemas.errors import FencedError, ServiceError, SettingsError
 from tailrace_schemas.table import Table
-from tailrace_schemas.topics import Internal, internal_plan, internal_topic, table_plan
+from tailrace_schemas.topics import Internal, chosen_topic, internal_plan, internal_topic, table_plan
 from tailrace_spark.sinks.kafka.json_format import KafkaRecord
 from tailrace_spark.snapshot.publishing import (
     Destination,
@@ -27,7 +27,6 @@ from tailrace_spark.snapshot.publishing import (
     PublishedRange,
     PublishTask,
     SnapshotRecords,
-    topic_of,
 )
 from tailrace_spark.snapshot.ranges import Estimate, deal, estimate, sampled
 from tailrace_spark.snapshot.records import (
@@ -62,7 +61,7 @@ def prepared(settings: Settings, table: Table) -> tuple[Destination, list[KafkaR
     with SchemaReader(kafka, topics.prefix) as schemas:
         schemas.refresh()
         entries = dict(schemas)
-    topic = topic_of(topics.prefix, table, entries.values())
+    topic = chosen_topic(topics.prefix, table, announced_topics(entries.values()))
     partitions = maker.ensure_planned(table_plan(topics, topic), create=topics.create)
     encoder = Encoder(table, topics.prefix, topics.key, forms)
     ids = _ids(settings, encoder, topic)

@@ -9,25 +9,23 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from operator import attrgetter
 from uuid import UUID
 
 from tailrace_common.closing import Closing
 from tailrace_common.kafka import KafkaTransactions, PartitionReader, Sizes
 from tailrace_common.properties.passthrough import Scalar
-from tailrace_schemas.avro import Encoder, SchemaEntry, SchemaIds
+from tailrace_schemas.avro import Encoder, SchemaIds
 from tailrace_schemas.avro.frames import reframed
 from tailrace_schemas.avro.schema import KeyChoice
 from tailrace_schemas.change import Change
 from tailrace_schemas.errors import CorruptError, FencedError, ServiceError, TailraceError
 from tailrace_schemas.forms import PLAIN_FORMS, ValueForms
-from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import partition as partition_of
-from tailrace_schemas.topics import Internal, internal_topic, table_topic
+from tailrace_schemas.topics import Internal, internal_topic
 from tailrace_spark.sinks.kafka.json_format import KafkaRecord
 from tailrace_spark.snapshot.changes import ReadChanges
 from tailrace_spark.snapshot.ranges import Split, TokenRange
@@ -98,17 +96,6 @@ class SnapshotRecords(Closing):
             self.ranges.get(snapshot_id, {}).pop(index, None)
         else:
             self.ranges.setdefault(snapshot_id, {})[index] = decode_range(value)
-
-
-def topic_of(prefix: str, table: Table, entries: Iterable[SchemaEntry]) -> str:
-    """The newest topic that `.schemas` has for the table's name, else one that collides with none.
-
-    So an agent chooses it, too (contracts.md 4).
-    """
-    announced = sorted(entries, key=attrgetter("announced"))
-    topics = {str(entry.table): entry.topic for entry in announced}
-    used = {entry.topic for entry in announced}
-    return topics.get(str(table)) or table_topic(prefix, table.keyspace, table.name, table.id, used)
 
 
 @dataclass(frozen=True, slots=True)

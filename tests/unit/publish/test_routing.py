@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tailrace.changes.transcode import Message
 from tailrace.errors import HeldError, TooLargeError
 from tailrace.publish.kafka.topics import SchemaDestinations, last_definitions
-from tailrace.publish.routing import Router, assign_topics
+from tailrace.publish.routing import Router
 from tailrace_common.selection import Selection
 from tailrace_schemas.avro import Encoder, SchemaEntry, SchemaIds, decode, entry_from_record, schema_records
 from tailrace_schemas.avro.frames import body_at, message_schema_id, reframed
@@ -70,22 +70,6 @@ def test_selection(include: tuple[str, ...], exclude: tuple[str, ...], wanted: s
     """`exclude` wins."""
     tables = [of("orders", keyspace="shop"), of("items", keyspace="shop"), of("orders", keyspace="log")]
     assert {str(one) for one in tables if Selection(include, exclude).wants(one)} == wanted
-
-
-def test_the_second_by_name_of_two_colliding_tables_has_the_suffix() -> None:
-    """To Kafka's metrics '.' and '_' are one; neither ids nor the order of discovery count."""
-    for first_id, second_id in ((EARLY, LATE), (LATE, EARLY)):
-        first, second = of("b_c", first_id, "a"), of("c", second_id, "a_b")
-        for tables in ((first, second), (second, first)):
-            topics = assign_topics("p", tables, {})
-            assert topics[first_id] == "p.a.b_c"
-            assert topics[second_id].startswith("p.a_b.c.-")
-
-
-def test_a_topic_in_use_is_kept() -> None:
-    """A table made anew under its name has its topic again; another that collides has not."""
-    assert assign_topics("p", [of("t")], {"p.ks.t": "ks.t"}) == {EARLY: "p.ks.t"}
-    assert assign_topics("p", [of("t")], {"p.ks_t": "x.y"})[EARLY] != "p.ks.t"
 
 
 @pytest.mark.parametrize(("at", "number"), [(MIN_TOKEN, 0), (MAX_TOKEN, 2), (0, 1), (-1, 1)])

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tailrace_schemas.avro import Encoder, SchemaEntry, announced_topics
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.tokens import partition, token
 from tailrace_schemas.topics import (
@@ -17,6 +18,7 @@ from tailrace_schemas.topics import (
     Internal,
     TopicPlan,
     check_prefix,
+    chosen_topic,
     host_partition,
     internal_plan,
     internal_topic,
@@ -24,6 +26,7 @@ from tailrace_schemas.topics import (
     table_plan,
     table_topic,
 )
+from tests.unit.tables import table
 
 ID = UUID("5f2c8a40-9a3d-11ef-8b1a-000102030405")
 OTHER = UUID("5f2c8a40-9a3d-11ef-8b1a-000102030406")
@@ -90,6 +93,30 @@ def test_what_kafka_holds_for_equal_gets_a_suffix_by_table_id() -> None:
     assert later != table_topic("p", "a_b", "c", ID, [first])
     assert SUFFIX.fullmatch(later.removeprefix("p.a_b.c"))
     assert table_topic("p", "a_b", "c", OTHER, ["p.a_b.d", "q.a_b.c"]) == "p.a_b.c"
+
+
+def announced(table_id: UUID, name: str, *topics: str) -> dict[str, str]:
+    """A table's definitions, those with the topics that come last announced first."""
+    encoders = [Encoder(table({"id": kind}, name=name, table_id=table_id), "p") for kind in ("int", "text")]
+    entries = [
+        SchemaEntry(
+            schema_id=encoder.schema_id, topic=topic, table=encoder.table, avro=encoder.schema_text, announced=-place
+        )
+        for place, (encoder, topic) in enumerate(zip(encoders, topics, strict=False))
+    ]
+    return announced_topics(entries)
+
+
+def test_a_table_keeps_the_last_topic_of_its_name_when_it_is_dropped_and_made_again() -> None:
+    again = table({"id": "int"}, name="t_u", table_id=OTHER)
+    assert chosen_topic("p", again, announced(ID, "t_u", "p.ks.t_u")) == "p.ks.t_u"
+    assert chosen_topic("p", again, announced(ID, "t_u", "p.ks.t_u.-0123ab", "p.ks.t_u")) == "p.ks.t_u.-0123ab"
+
+
+def test_a_new_table_has_the_topic_of_no_other() -> None:
+    new = table({"id": "int"}, name="t_u", table_id=OTHER)
+    assert chosen_topic("p", new, {}) == "p.ks.t_u"
+    assert chosen_topic("p", new, announced(ID, "u", "p.ks.t.u")).startswith("p.ks.t_u.-")
 
 
 def test_a_name_too_long_is_cut_and_told_apart() -> None:

@@ -15,7 +15,7 @@ import typer
 
 from tailrace.segments.keys import KEY, KEY_PASSWORD, PASSWORD
 from tailrace_common.cli.console import say
-from tailrace_schemas.avro import SchemaEntry
+from tailrace_schemas.avro import SchemaEntry, announced_topics
 from tailrace_schemas.errors import SettingsError
 
 # As Position's text has it, the log epoch in front; a node's files are all of one.
@@ -147,7 +147,7 @@ def time_of(option: str, text: str | None) -> int | None:
 
 def topic_of(entries: Iterable[SchemaEntry], table: str, prefix: str) -> str:
     """The topic of a table by the last schema announced for its name. Raises SettingsError where there is none."""
-    topics = {str(entry.table): entry.topic for entry in sorted(entries, key=lambda entry: entry.announced)}
+    topics = announced_topics(entries)
     if table in topics:
         return topics[table]
     nearest = difflib.get_close_matches(table, topics, n=1)

@@ -12,17 +12,17 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]  # its __all__ forgets it
 from confluent_kafka.cimpl import NewTopic
 
-from tailrace.publish.routing import assign_topics
 from tailrace_common.kafka.client import LOG, QUIET, ClientErrors, Config, FirstContact, made, service_error
 from tailrace_common.kafka.topics import metadata_of, until_shown
 from tailrace_common.secrets import redact
-from tailrace_schemas.avro import SchemaEntry
+from tailrace_schemas.avro import SchemaEntry, announced_topics
 from tailrace_schemas.errors import RecordTooLargeError, RefusedError, ServiceError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import (
     Internal,
     TopicOptions,
     TopicPlan,
+    chosen_topic,
     internal_plan,
     internal_topic,
     retention_of,
@@ -352,7 +352,7 @@ class SchemaDestinations:
         self._topics = topics
         self._log = log
         self._announced = set(announced)
-        self._taken = {entry.topic: str(entry.table) for entry in announced.values()}
+        self._assigned = announced_topics(announced.values())
         values = sorted(
             (entry for entry in announced.values() if entry.part == "value"), key=lambda entry: entry.announced
         )
@@ -360,13 +360,8 @@ class SchemaDestinations:
 
     def topic(self, table: Table) -> str:
         """The topic that `.schemas` has for the table's name, else one that collides with none."""
-        # By name and not by id: a table that was dropped and made again keeps its topic.
-        for topic, name in self._taken.items():
-            if name == str(table):
-                return topic
-        name = assign_topics(self._prefix, (table,), self._taken)[table.id]
-        self._taken[name] = str(table)
-        return name
+        topic = self._assigned[str(table)] = chosen_topic(self._prefix, table, self._assigned)
+        return topic
 
     def partitions(self, topic: str) -> int:
         """Create the topic where it is missing; its partitions."""

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from uuid import UUID
 
 import pytest
 
-from tailrace_schemas.avro import Encoder, SchemaEntry, SchemaIds
+from tailrace_schemas.avro import SchemaIds
 from tailrace_schemas.errors import FencedError, ServiceError, TailraceError
-from tailrace_schemas.table import Table
-from tailrace_spark.snapshot.publishing import Destination, PublishedRange, PublishTask, topic_of
+from tailrace_spark.snapshot.publishing import Destination, PublishedRange, PublishTask
 from tailrace_spark.snapshot.ranges import Split, TokenRange
 from tailrace_spark.snapshot.reading import UnreadableError
 from tailrace_spark.snapshot.session import TableReading
 from tailrace_spark.snapshot.settings import SnapshotSettings
-from tests.unit.spark.published import entry_of
 from tests.unit.tables import table
 
 
@@ -57,24 +54,3 @@ def test_a_range_that_cassandra_does_not_give_leaves_the_others_to_be_published(
     assert [outcome.index for outcome in outcomes if outcome.error is None] == published
     failed = [outcome for outcome in outcomes if outcome.error is not None]
     assert failed == [PublishedRange(1, str(error), isinstance(error, FencedError))]
-
-
-def entry(of: Table, topic: str, announced: int) -> SchemaEntry:
-    return entry_of(Encoder(of, "t"), topic, announced)
-
-
-ORDERS = table({"id": "int"}, name="orders", keyspace="shop")
-
-
-def test_a_table_keeps_the_topic_of_its_name_when_it_is_dropped_and_made_again() -> None:
-    """As an agent has it, before it has announced the new one."""
-    earlier = table({"id": "int"}, name="orders", keyspace="shop", table_id=UUID(int=7))
-    assert topic_of("t", ORDERS, [entry(earlier, "t.shop.orders", 1)]) == "t.shop.orders"
-    topics = [entry(earlier, "t.shop.orders.-0123ab", 2), entry(earlier, "t.shop.orders", 1)]
-    assert topic_of("t", ORDERS, topics) == "t.shop.orders.-0123ab"
-
-
-def test_a_new_table_has_the_topic_of_no_other() -> None:
-    assert topic_of("t", ORDERS, []) == "t.shop.orders"
-    other = table({"id": "int"}, name="other", keyspace="shop")
-    assert topic_of("t", ORDERS, [entry(other, "t.shop.orders", 1)]).startswith("t.shop.orders.-")
