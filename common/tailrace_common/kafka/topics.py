@@ -20,7 +20,6 @@ from tailrace_common.backoff import Waits, repeated
 from tailrace_common.kafka.client import (
     LOG,
     AdminConnection,
-    ClientErrors,
     Config,
     FirstContact,
     offset_of,
@@ -28,7 +27,7 @@ from tailrace_common.kafka.client import (
 )
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_common.secrets import redact
-from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_schemas.errors import ServiceError, SettingsError, TailraceError
 from tailrace_schemas.topics import KafkaPartition, TopicPlan
 
 _BROKERS_DEFAULT: Final = -1
@@ -49,7 +48,7 @@ class InvalidTopicError(SettingsError):
 
 
 class TopicMaker:
-    """Topics that a program needs besides those of the contract: made where they are missing, taken as they are else.
+    """Topics, made where they are missing; `ensure` takes those that are there as they are.
 
     Connects when first used; `timeout` is how many seconds Kafka may take over anything.
     """
@@ -57,13 +56,26 @@ class TopicMaker:
     def __init__(self, config: Config, timeout: int = 10) -> None:
         self._timeout = timeout
         self._connection = AdminConnection(config)
-        self._errors = self._connection.errors
-        self._contact = FirstContact(config, self._errors, lambda: self._admin.poll(0))
+        self.errors: Final = self._connection.errors
+        self._contact = FirstContact(config, self.errors, lambda: self.client.poll(0))
+
+    @property
+    def client(self) -> AdminClient:
+        """What asks Kafka. Raises SettingsError for a property that librdkafka refuses."""
+        return self._connection.client()
+
+    def metadata(self) -> ClusterMetadata:
+        """Topics and brokers. Raises ServiceError, with what the client's connections said last, SettingsError."""
+        client = self.client
+        try:
+            return self._contact.ask(lambda seconds: client.list_topics(timeout=seconds), self._timeout)
+        except KafkaException as error:
+            client.poll(0)  # calls error_cb, which knows why
+            raise service_error("listing topics", error.args[0], self.errors) from error
 
     def partitions(self) -> dict[str, int]:
         """How many partitions each topic has that is there. Raises ServiceError, SettingsError."""
-        topics = metadata_of(self._admin, self._timeout, self._errors, self._contact).topics
-        return {name: len(topic.partitions) for name, topic in topics.items()}
+        return {name: len(topic.partitions) for name, topic in self.metadata().topics.items()}
 
     def ensure(self, topic: str, partitions: int, settings: Mapping[str, str], copies: int = _BROKERS_DEFAULT) -> int:
         """Make it with so many partitions and copies, by default as many as the brokers have it, if it is missing.
@@ -73,24 +85,8 @@ class TopicMaker:
         """
         if count := self.partitions().get(topic):
             return count
-        new = NewTopic(topic, partitions, copies, config=dict(settings))
-        limits = {"operation_timeout": self._timeout, "request_timeout": self._timeout}
-        for future in self._admin.create_topics([new], **limits).values():
-            try:
-                future.result()
-                LOG.info("created topic %s", topic)
-            except KafkaException as error:
-                cause: KafkaError = error.args[0]
-                if cause.code() == KafkaError.TOPIC_ALREADY_EXISTS:
-                    continue
-                if cause.retriable() or cause.code() == _TIMED_OUT:
-                    raise service_error(f"creating topic {topic}", cause, self._errors) from error
-                if cause.code() in _OF_THE_TOPIC:
-                    raise InvalidTopicError(f"topic {topic} cannot be created: {redact(cause.str())}") from error
-                raise SettingsError(
-                    f"topic {topic} is missing and cannot be created: {redact(cause.str())}; make it, or give the right"
-                ) from error
-        return until_shown(topic, self.partitions, self._timeout)
+        self.create([NewTopic(topic, partitions, copies, config=dict(settings))], self._refusal)
+        return self.until_shown(topic)
 
     def ensure_planned(self, plan: TopicPlan, *, create: bool = True) -> int:
         """As `ensure`, with as many copies as the plan says for the number of brokers. `create`: topics.create."""
@@ -100,36 +96,50 @@ class TopicMaker:
                     f"topic {plan.name} is missing, and topics.create is false: `tailrace topics plan` has it"
                 )
             return partitions
-        brokers = len(metadata_of(self._admin, self._timeout, self._errors, self._contact).brokers)
+        brokers = len(self.metadata().brokers)
         return self.ensure(plan.name, plan.partitions, plan.settings(brokers), plan.replication(brokers))
 
-    @property
-    def _admin(self) -> AdminClient:
-        return self._connection.client()
+    def create(self, topics: list[NewTopic], refusal: Callable[[str, KafkaError], TailraceError]) -> list[str]:
+        """Make topics, all with one request; the names of those that were not there.
 
+        Raises what `refusal` makes of a topic's name and Kafka's error.
+        """
+        created: list[str] = []
+        limits = {"operation_timeout": self._timeout, "request_timeout": self._timeout}
+        for name, future in self.client.create_topics(topics, **limits).items():
+            try:
+                future.result()
+            except KafkaException as error:
+                # Programs of all hosts start at the same time: a lost race is success.
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise refusal(name, error.args[0]) from error
+            else:
+                LOG.info("created topic %s", name)
+                created.append(name)
+        return created
 
-def metadata_of(client: AdminClient, timeout: int, errors: ClientErrors, contact: FirstContact) -> ClusterMetadata:
-    """Topics and brokers. Raises ServiceError, with what the client's connections said last."""
-    try:
-        return contact.ask(lambda seconds: client.list_topics(timeout=seconds), timeout)
-    except KafkaException as error:
-        client.poll(0)  # calls error_cb, which knows why
-        raise service_error("listing topics", error.args[0], errors) from error
+    def until_shown(self, topic: str) -> int:
+        """How many partitions a topic has that was just created: not every broker knows it at once.
 
+        It is asked for until the time is over; then ServiceError is raised.
+        """
 
-def until_shown(topic: str, partitions: Callable[[], Mapping[str, int]], timeout: int) -> int:
-    """How many partitions a topic has that was just created: not every broker knows it at once.
+        def shown() -> int:
+            count = self.partitions().get(topic, 0)
+            if not count:
+                raise _NotThereError(f"Kafka: topic {topic} was created, but no broker shows it")
+            return count
 
-    `partitions` asks for those of all topics, again and again for `timeout` seconds; then ServiceError is raised.
-    """
+        return repeated(shown, Waits(0.01, 0.2), lambda error: isinstance(error, _NotThereError), seconds=self._timeout)
 
-    def shown() -> int:
-        count = partitions().get(topic, 0)
-        if not count:
-            raise _NotThereError(f"Kafka: topic {topic} was created, but no broker shows it")
-        return count
-
-    return repeated(shown, Waits(0.01, 0.2), lambda error: isinstance(error, _NotThereError), seconds=timeout)
+    def _refusal(self, topic: str, error: KafkaError) -> TailraceError:
+        if error.retriable() or error.code() == _TIMED_OUT:
+            return service_error(f"creating topic {topic}", error, self.errors)
+        if error.code() in _OF_THE_TOPIC:
+            return InvalidTopicError(f"topic {topic} cannot be created: {redact(error.str())}")
+        return SettingsError(
+            f"topic {topic} is missing and cannot be created: {redact(error.str())}; make it, or give the right"
+        )
 
 
 class _NotThereError(ServiceError):

@@ -9,11 +9,11 @@ from typing import Any, Final, Protocol
 from uuid import UUID
 
 from confluent_kafka import KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]  # its __all__ forgets it
+from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]  # its __all__ forgets it
 from confluent_kafka.cimpl import NewTopic
 
-from tailrace_common.kafka.client import LOG, QUIET, ClientErrors, Config, FirstContact, made, service_error
-from tailrace_common.kafka.topics import metadata_of, until_shown
+from tailrace_common.kafka.client import LOG, QUIET, ClientErrors, Config, made, service_error
+from tailrace_common.kafka.topics import TopicMaker
 from tailrace_common.secrets import redact
 from tailrace_schemas.avro import SchemaEntry, announced_topics
 from tailrace_schemas.errors import RecordTooLargeError, RefusedError, ServiceError, SettingsError
@@ -73,29 +73,27 @@ class KafkaTopics:
         self._create = create
         self._timeout = timeout
         self._recreated = recreated
-        self._errors = ClientErrors()
-        callbacks: dict[str, Any] = {"error_cb": self._errors}
         self._counts: dict[str, int] = {}
         self.limits: dict[str, int] = {}
         """max.message.bytes of the topics that were ensured, in bytes."""
-        self._client = made(lambda: AdminClient({**QUIET, **config, **callbacks}, logger=LOG))
-        self._contact = FirstContact(config, self._errors, lambda: self._client.poll(0))
+        self._maker = TopicMaker(config, timeout)
+        self._client = self._maker.client  # a property that librdkafka refuses is said at once
 
     def ensure_internal(self, internals: Collection[Internal]) -> None:
         """Make sure of these internal topics. Raises SettingsError, ServiceError."""
-        topics, brokers = self._there()
+        topics, brokers = self.survey()
         plans = [internal_plan(self._options, internal) for internal in internals]
         self._ensure(plans, topics, brokers)
         self._verify(plans, topics)
 
     def ensure_table(self, topic: str) -> int:
         """Make sure of a table's topic; its partitions. Raises SettingsError, ServiceError."""
-        topics, brokers = self._there()
+        topics, brokers = self.survey()
         self._ensure([table_plan(self._options, topic)], topics, brokers)
         if not topics.get(topic):
             # CreateTopics is answered by the controller; the broker that is asked for metadata may learn of the topic
             # later.
-            topics[topic] = until_shown(topic, lambda: self._there()[0], self._timeout)
+            topics[topic] = self._maker.until_shown(topic)
         self._verify((table_plan(self._options, topic),), topics)
         # Remembered for require_unchanged: `((token + 2^63) * n) >> 64` gives other partitions for another n.
         self._counts[topic] = topics[topic]
@@ -128,7 +126,7 @@ class KafkaTopics:
 
         The partition of a change depends on it (contracts.md 4). Raises ServiceError where Kafka does not answer.
         """
-        counts, _ = self._there()
+        counts = self._maker.partitions()
         for topic, initial in self._counts.items():
             now = counts.get(topic) or initial
             if now != initial:
@@ -140,10 +138,9 @@ class KafkaTopics:
 
     def copies(self) -> dict[str, int]:
         """Topics with the least number of copies that a partition of theirs has. Raises ServiceError."""
-        metadata = metadata_of(self._client, self._timeout, self._errors, self._contact)
         return {
             name: min((len(partition.replicas) for partition in topic.partitions.values()), default=0)
-            for name, topic in metadata.topics.items()
+            for name, topic in self._maker.metadata().topics.items()
         }
 
     def in_sync(self, topics: Iterable[str]) -> dict[str, int]:
@@ -159,12 +156,13 @@ class KafkaTopics:
         """
         prefix = self._options.prefix
         internal = {internal_topic(prefix, kind) for kind in Internal}
-        tables = [name for name in self._there()[0] if name.startswith(f"{prefix}.") and name not in internal]
+        tables = [name for name in self._maker.partitions() if name.startswith(f"{prefix}.") and name not in internal]
         return [retention_of(actual) for actual in self._settings_of(tables).values()] if tables else []
 
     def survey(self) -> tuple[dict[str, int], int]:
         """Topics with their partitions, and the number of brokers. Raises ServiceError."""
-        return self._there()
+        metadata = self._maker.metadata()
+        return {name: len(topic.partitions) for name, topic in metadata.topics.items()}, len(metadata.brokers)
 
     def problems(self, topics: Mapping[str, int]) -> list[str]:
         """What forbids using these topics, given with their partitions, as ours. Raises ServiceError."""
@@ -187,7 +185,7 @@ class KafkaTopics:
             try:
                 actual = future.result()
             except KafkaException as error:
-                raise service_error(f"settings of topic {resource.name}", error.args[0], self._errors) from error
+                raise service_error(f"settings of topic {resource.name}", error.args[0], self._maker.errors) from error
             settings[str(resource.name)] = {name: str(entry.value) for name, entry in actual.items()}
         return settings
 
@@ -212,11 +210,6 @@ class KafkaTopics:
                 raise SettingsError("; ".join(wrong))
             self.limits[plan.name] = min(size, self._options.max_message_bytes)
 
-    def _there(self) -> tuple[dict[str, int], int]:
-        """Topics with their partitions, and the number of brokers."""
-        metadata = metadata_of(self._client, self._timeout, self._errors, self._contact)
-        return {name: len(topic.partitions) for name, topic in metadata.topics.items()}, len(metadata.brokers)
-
     def _ensure(self, plans: Iterable[TopicPlan], existing: Collection[str], brokers: int) -> None:
         missing = [plan for plan in plans if plan.name not in existing]
         if missing and not self._create:
@@ -226,29 +219,19 @@ class KafkaTopics:
             )
         if not missing:
             return
-        topics = [_new_topic(plan, brokers) for plan in missing]
-        # Another agent may create the same topic meanwhile; that is as good as ours.
-        limits = {"operation_timeout": self._timeout, "request_timeout": self._timeout}
-        for name, future in self._client.create_topics(topics, **limits).items():
-            try:
-                future.result()
-                if name in self._counts:
-                    self._recreated(name, _RECREATED)
-                else:
-                    LOG.info("created topic %s", name)
-            except KafkaException as error:
-                code = error.args[0].code()
-                # Parks the table whose topic it is, and no other; everything else is tried again.
-                if code in _FORBIDDEN:
-                    raise RefusedError(name, f"it cannot be created: {redact(error.args[0].str())}") from error
-                # Agents of all hosts start at the same time: a lost race is success, and _verify looks at what the
-                # winner made.
-                if code != KafkaError.TOPIC_ALREADY_EXISTS:
-                    raise service_error(f"creating topic {name}", error.args[0], self._errors) from error
+        topics = [
+            NewTopic(plan.name, plan.partitions, plan.replication(brokers), config=dict(plan.settings(brokers)))
+            for plan in missing
+        ]
+        for name in self._maker.create(topics, self._refusal):
+            if name in self._counts:
+                self._recreated(name, _RECREATED)
 
-
-def _new_topic(plan: TopicPlan, brokers: int) -> NewTopic:
-    return NewTopic(plan.name, plan.partitions, plan.replication(brokers), config=dict(plan.settings(brokers)))
+    def _refusal(self, name: str, error: KafkaError) -> ServiceError:
+        # Parks the table whose topic it is, and no other; everything else is tried again.
+        if error.code() in _FORBIDDEN:
+            return RefusedError(name, f"it cannot be created: {redact(error.str())}")
+        return service_error(f"creating topic {name}", error, self._maker.errors)
 
 
 class KafkaLog:
