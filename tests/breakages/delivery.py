@@ -158,8 +158,8 @@ BREAKAGES: Final = {
     ),
     "a-directory-of-many-readers": breakage(
         "without transactions one agent reads a cdc_raw",
-        "tailrace.capture.owner:_try_lock",
-        replace("kind | fcntl.LOCK_NB", "fcntl.LOCK_SH | fcntl.LOCK_NB"),
+        "tailrace.capture.owner:own",
+        constant("lock_soon(...)", True),
         Red(DELIVERY, "test_without_transactions_a_kill_loses_nothing", r"== 5"),
         Red(FENCING, "test_an_agent_of_another_prefix_deletes_nothing", r"== 5"),
         session="agent",

@@ -57,8 +57,8 @@ BREAKAGES: Final = {
     ),
     "two-streams-share-a-checkpoint": breakage(
         "a second stream with one checkpoint is refused",
-        "tailrace_spark.job.checkpoint:_try_lock",
-        replace("fcntl.LOCK_EX", "fcntl.LOCK_SH"),
+        "tailrace_spark.job.checkpoint:lock_checkpoint",
+        constant("lock_soon(...)", True),
         Red("unit/spark/job/test_checkpoint.py", "test_a_second_stream_is_refused_with_the_name_of_the_first"),
     ),
     "a-deleted-file-is-written-on": breakage(

@@ -25,7 +25,7 @@ from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # its __all__ forgets it
 
 from tailrace.capture.cdcraw import CdcRaw
-from tailrace.capture.owner import is_running, read_owner
+from tailrace.capture.owner import read_owner
 from tailrace.cluster import LiveCluster
 from tailrace.commitlog.mutation import first_table
 from tailrace.local import LocalCassandra, LocalKafka
@@ -35,6 +35,7 @@ from tailrace.segments.files import OWNER_MARK
 from tailrace.segments.open_segment import header_checksum
 from tailrace.state import Resume, SegmentKey
 from tailrace_common.kafka import TopicReader
+from tailrace_common.locks import is_locked
 from tailrace_common.sections.cassandra import CassandraSettings
 from tailrace_common.settings import TopicSettings
 from tailrace_common.topics import SchemaReader
@@ -78,7 +79,7 @@ class AgentProcess(CommandProcess):
 
     def start(self) -> Self:
         """Start it, again after its end too."""
-        if self._cdc_raw is not None and self._cdc_raw.is_dir() and not is_running(self._cdc_raw):
+        if self._cdc_raw is not None and self._cdc_raw.is_dir() and not is_locked(self._cdc_raw):
             owner = read_owner(self._cdc_raw)
             if owner is not None and owner.prefix != self._prefix:
                 (self._cdc_raw / OWNER_MARK).unlink()

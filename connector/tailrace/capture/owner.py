@@ -6,7 +6,6 @@ the lock with the process, however that ends. The mark stays: what its agent has
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
@@ -21,15 +20,13 @@ from typing import Final, Self
 
 from tailrace.segments.files import OWNER_MARK
 from tailrace_common.closing import Closing
+from tailrace_common.locks import lock_soon, try_lock
 from tailrace_schemas.errors import FencedError, SettingsError
 from tailrace_schemas.formats import require_format
 
 _LOG: Final = logging.getLogger("tailrace.capture")
 _VERSION: Final = 1
 _POLL_SECONDS: Final = 1.0
-# Who only looks at the lock (`is_running`) has it for an instant.
-_ATTEMPTS: Final = 20
-_ATTEMPT_SECONDS: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,15 +88,6 @@ def write_owner(directory: Path, owner: Owner) -> None:
         raise
 
 
-def is_running(directory: Path) -> bool:
-    """Whether an agent of this machine owns a directory at this instant. Raises OSError where it cannot be opened."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        return not _try_lock(descriptor, fcntl.LOCK_SH)
-    finally:
-        os.close(descriptor)
-
-
 class Ownership(Closing):
     """A directory that is this agent's until it is closed; the mark stays then. Made by `own`.
 
@@ -141,7 +129,7 @@ class Ownership(Closing):
 
     def _poll(self, seconds: float) -> None:
         while not self._over.wait(seconds):
-            locked = _try_lock(self._descriptor, fcntl.LOCK_EX)
+            locked = try_lock(self._descriptor)
             try:
                 mark = read_owner(self._directory)
             except SettingsError as error:
@@ -180,7 +168,7 @@ def own(
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     ownership = Ownership(directory, owner, descriptor, lost)
     try:
-        if not _lock(descriptor, wait):
+        if not lock_soon(descriptor, wait):
             running = _running_owner(directory)
             if running is not None and owner.fences(running):
                 return ownership.wait(poll_seconds)
@@ -232,22 +220,6 @@ def _busy_words(directory: Path, owner: Owner, running: Owner | None) -> str:
         f"another agent reads {directory}{name}: stop it first. With agent.delivery = at-least-once, or other "
         "[kafka] settings than its own, the one that runs stays"
     )
-
-
-def _lock(descriptor: int, wait: Callable[[float], object]) -> bool:
-    for _ in range(_ATTEMPTS):
-        if _try_lock(descriptor, fcntl.LOCK_EX):
-            return True
-        wait(_ATTEMPT_SECONDS)
-    return False
-
-
-def _try_lock(descriptor: int, kind: int) -> bool:
-    try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def this_agent(prefix: str, host: str, kafka: str, *, transactional: bool, now: float) -> Owner:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import subprocess
@@ -17,6 +16,7 @@ from typing import BinaryIO, Protocol
 
 from tailrace.local import guard
 from tailrace.local.ports import is_open
+from tailrace_common.locks import is_locked, try_lock
 from tailrace_schemas.errors import ServiceError
 
 _POLL_SECONDS = 0.05
@@ -200,19 +200,17 @@ def directory_lock(directory: Path, name: str, seconds: float = _RELEASE_SECONDS
     """
     directory.mkdir(parents=True, exist_ok=True)
     lock = (directory / f"{name}.lock").open("ab")
-    if not wait_until(lambda: _try_lock(lock), seconds):
+    if not wait_until(lambda: try_lock(lock.fileno()), seconds):
         lock.close()
         raise ServiceError(f"{name} still runs in {directory}: stop it first, or use another directory")
     return lock
 
 
-def is_locked(directory: Path, name: str) -> bool:
+def is_held(directory: Path, name: str) -> bool:
     """Whether somebody holds `<directory>/<name>.lock`."""
-    try:
-        with (directory / f"{name}.lock").open("rb") as lock:
-            return not _try_lock(lock, fcntl.LOCK_SH)  # shared: does not disturb others who only ask
-    except FileNotFoundError:
-        return False
+    with suppress(FileNotFoundError):
+        return is_locked(directory / f"{name}.lock")
+    return False
 
 
 def wait_until(condition: Callable[[], bool], seconds: float, every: float = _POLL_SECONDS) -> bool:
@@ -222,14 +220,6 @@ def wait_until(condition: Callable[[], bool], seconds: float, every: float = _PO
         if time.monotonic() > deadline:
             return False
         time.sleep(every)
-    return True
-
-
-def _try_lock(lock: BinaryIO, kind: int = fcntl.LOCK_EX) -> bool:
-    try:
-        fcntl.flock(lock, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
     return True
 
 

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, Final, Self
 
 from tailrace.local.cassandra import CassandraSettings, LocalCassandra
 from tailrace.local.kafka import KafkaSettings, LocalKafka
-from tailrace.local.process import directory_lock, is_locked, wait_until
+from tailrace.local.process import directory_lock, is_held, wait_until
 from tailrace.local.registry import LocalRegistry, RegistrySettings
 from tailrace.local.service import LocalService
 from tailrace_schemas.errors import ServiceError
@@ -150,7 +150,7 @@ def record(services: Services) -> tuple[ServiceState, ...]:
 
 def owner(directory: Path) -> int | None:
     """The process that keeps the services in `directory`, or is starting them; None when there is none."""
-    return _read(directory)[0] if is_locked(directory, _NAME) else None
+    return _read(directory)[0] if is_held(directory, _NAME) else None
 
 
 def states(directory: Path) -> tuple[ServiceState, ...]:
@@ -183,12 +183,12 @@ def end(directory: Path) -> bool:
 def is_used(directory: Path) -> bool:
     """Whether a process keeps services in `directory`, or one of them runs."""
     _, recorded = _read(directory)
-    return is_locked(directory, _NAME) or any(_is_running(directory, state.service) for state in recorded)
+    return is_held(directory, _NAME) or any(_is_running(directory, state.service) for state in recorded)
 
 
 def _is_running(directory: Path, service: str) -> bool:
     """The server inherited its directory's lock, so this holds even when whoever started it is gone."""
-    return is_locked(directory / service, service)
+    return is_held(directory / service, service)
 
 
 def _write(directory: Path, started: tuple[ServiceState, ...]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
@@ -15,6 +14,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
 
+from tailrace_common.locks import is_locked, lock_soon
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import FencedError, SettingsError
 from tailrace_schemas.formats import require_format
@@ -28,9 +28,6 @@ log = logging.getLogger("tailrace_spark")
 
 _MARK: Final = "owner.json"
 _VERSION: Final = 1
-# `require_unlocked` has the lock for an instant.
-_ATTEMPTS: Final = 20
-_ATTEMPT_SECONDS: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,12 +142,8 @@ def lock_checkpoint(
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        for attempt in range(_ATTEMPTS):
-            if _try_lock(descriptor):
-                break
-            if attempt == _ATTEMPTS - 1:
-                raise FencedError(_busy(folder, checkpoint))
-            wait(_ATTEMPT_SECONDS)
+        if not lock_soon(descriptor, wait):
+            raise FencedError(_busy(folder, checkpoint))
         since = datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds")
         owner = {"hostname": os.uname().nodename, "pid": os.getpid(), "since": since, "version": _VERSION}
         LocalFiles(folder).write(_MARK, json.dumps(owner))
@@ -169,25 +162,11 @@ def lock_checkpoint(
 def require_unlocked(folder: Path, checkpoint: str) -> None:
     """Raises FencedError while a stream has the lock of this checkpoint; nothing is made or kept."""
     try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError:
-        return  # there is no such checkpoint yet
-    try:
-        locked = _try_lock(descriptor)
-    except OSError:
+        locked = is_locked(folder)
+    except OSError:  # there is no such checkpoint yet, or no lock
         return
-    finally:
-        os.close(descriptor)
-    if not locked:
+    if locked:
         raise FencedError(_busy(folder, checkpoint))
-
-
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _busy(folder: Path, checkpoint: str) -> str:

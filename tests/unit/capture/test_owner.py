@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.capture.owner import Owner, is_running, own, read_owner, this_agent
+from tailrace.capture.owner import Owner, own, read_owner, this_agent
 from tailrace.segments.files import OWNER_MARK, list_segments
+from tailrace_common.locks import is_locked
 from tailrace_schemas.errors import FencedError, SettingsError
 
 OURS = this_agent("shop", "h1", "127.0.0.1:9092", transactional=True, now=0.0)
@@ -35,13 +36,13 @@ def at_once(_: float) -> None:
 )
 def test_a_directory_has_one_agent_at_a_time(tmp_path: Path, second: Owner) -> None:
     with own(tmp_path, OURS):
-        assert is_running(tmp_path)
+        assert is_locked(tmp_path)
         with pytest.raises(
             FencedError, match=r"another agent reads .*the agent with topics\.prefix = \"shop\" of host h1"
         ):
             own(tmp_path, second, take_over=True, wait=at_once)
         assert read_owner(tmp_path) == OURS
-    assert not is_running(tmp_path)
+    assert not is_locked(tmp_path)
 
 
 def test_the_same_agent_takes_it_over_after_any_end(tmp_path: Path) -> None:
@@ -60,7 +61,7 @@ def test_what_a_stopped_agent_has_not_published_is_its_own(tmp_path: Path, other
         pass
     with pytest.raises(SettingsError, match=r"is owned by the agent with .*--take-over"):
         own(tmp_path, OURS, wait=at_once)
-    assert not is_running(tmp_path)
+    assert not is_locked(tmp_path)
     assert read_owner(tmp_path) == other
     with own(tmp_path, OURS, take_over=True, wait=at_once) as ownership:
         assert ownership.taken_from == other
@@ -87,7 +88,7 @@ def test_a_mark_of_a_later_format_is_nobodys_own(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"\.tailrace-owner was written by another version .*--take-over"):
         own(tmp_path, OURS, wait=at_once)
     assert mark.read_text() == later
-    assert not is_running(tmp_path)
+    assert not is_locked(tmp_path)
     with own(tmp_path, OURS, take_over=True, wait=at_once):
         assert read_owner(tmp_path) == OURS
 
@@ -106,8 +107,8 @@ def test_a_newer_agent_comes_in_beside_the_older_that_kafka_fences(tmp_path: Pat
         older.close()
         newer.join(60)
         assert read_owner(tmp_path) == OURS
-        assert is_running(tmp_path)
-    assert not is_running(tmp_path)
+        assert is_locked(tmp_path)
+    assert not is_locked(tmp_path)
 
 
 @pytest.mark.promise("agent.one-per-directory")
@@ -141,7 +142,7 @@ def test_the_mark_is_no_segment_and_no_foreign_file(tmp_path: Path) -> None:
 
 
 def test_who_looks_at_the_lock_keeps_no_agent_away(tmp_path: Path) -> None:
-    """`is_running` has the lock for an instant."""
+    """`is_locked` has the lock for an instant."""
     descriptor = os.open(tmp_path, os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_SH)
     with own(tmp_path, OURS, wait=lambda _: fcntl.flock(descriptor, fcntl.LOCK_UN)):

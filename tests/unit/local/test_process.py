@@ -15,7 +15,7 @@ from typing import Final
 
 import pytest
 
-from tailrace.local.process import Child, directory_lock, is_locked, run_to_end
+from tailrace.local.process import Child, directory_lock, is_held, run_to_end
 from tailrace_schemas.errors import ServiceError
 from tests.support.waiting import until
 from tests.unit.local.servers import FAILING, SERVER, WITH_A_CHILD, StandIn, launch, started
@@ -116,13 +116,13 @@ def test_readiness_of_an_earlier_start_does_not_count(tmp_path: Path) -> None:
 
 def test_one_server_per_directory(tmp_path: Path) -> None:
     child = started(tmp_path)
-    assert is_locked(tmp_path, "server")
+    assert is_held(tmp_path, "server")
     with pytest.raises(ServiceError, match=f"server still runs in {tmp_path}: stop it first"):
         directory_lock(tmp_path, "server", seconds=0.1)
     child.kill()
-    assert not is_locked(tmp_path, "server")
+    assert not is_held(tmp_path, "server")
     directory_lock(tmp_path, "server", seconds=0.1).close()
-    assert not is_locked(tmp_path / "nowhere", "server")
+    assert not is_held(tmp_path / "nowhere", "server")
 
 
 def test_start_waits_for_one_that_is_ending(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_child_ends_when_its_parent_dies(tmp_path: Path, number: signal.Signals)
     assert parent.wait(60) == -number
     until(lambda: is_gone(pid), "the child's end")
     assert (tmp_path / "server.log").read_text().endswith("ending\n")
-    assert not is_locked(tmp_path, "server")
+    assert not is_held(tmp_path, "server")
 
 
 _PARENT = """

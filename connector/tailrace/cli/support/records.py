@@ -13,7 +13,7 @@ from uuid import uuid4
 import typer
 
 from tailrace.agent.notes import IDLE
-from tailrace.capture.owner import Owner, is_running, read_owner
+from tailrace.capture.owner import Owner, read_owner
 from tailrace.cli.support.options import confirm
 from tailrace.cluster import LiveCluster
 from tailrace.commitlog.blocks import Keys
@@ -29,6 +29,7 @@ from tailrace.segments.open_segment import header_checksum
 from tailrace.state import Resume, SegmentKey
 from tailrace_common.cli.console import say
 from tailrace_common.kafka import Pace, Record, TopicReader
+from tailrace_common.locks import is_locked
 from tailrace_common.settings import Settings
 from tailrace_common.topics import ProgressReader
 from tailrace_schemas.errors import CorruptError, DecodeError, ServiceError, SettingsError
@@ -176,7 +177,7 @@ def _owner(directory: Path, prefix: str, host: str) -> tuple[Owner, bool] | None
         owner = read_owner(directory)
         if owner is None or (owner.prefix, owner.host) != (prefix, host):
             return None
-        return owner, is_running(directory)
+        return owner, is_locked(directory)
     except (OSError, SettingsError):
         return None
 
