@@ -1,18 +1,16 @@
-"""Mutations to changes: what becomes a change of its own, and in which order.
-
-Cases by hand for the oracle, which test_transcode.py holds what is published against.
-"""
+"""Mutations to changes: what becomes a change of its own, and in which order. Cases by hand, of the transcoder and of
+the oracle that test_transcode.py holds it against."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from uuid import UUID
 
 import pytest
 
 from tailrace.changes.transcode import Transcoder
 from tailrace.commitlog.model import Mutation, PartitionUpdate, RangeMarker, Row
-from tailrace_schemas.avro import Encoder, SchemaEntry, decode
-from tailrace_schemas.avro.decode import reader_of
+from tailrace_schemas.avro import Encoder, decode, entry_from_record, schema_records
 from tailrace_schemas.change import (
     EXPIRED_TTL,
     SCHEMA_INFERRED,
@@ -25,22 +23,37 @@ from tailrace_schemas.change import (
     Deletion,
     Marker,
     Op,
+    Source,
 )
 from tests.oracle.split import changes_of
 from tests.unit.changes.rows import KEY, SOURCE, TABLE, cell, row
 from tests.unit.commitlog.written import Stats, encode
 from tests.unit.tables import table
 
+OTHER = replace(TABLE, name="other", id=UUID(int=5))
+STATS = Stats(timestamp=9)
+"""A microsecond older than the oldest of an update at the most: otherwise that would count as streamed."""
+
+
+def split_all(*updates: PartitionUpdate, source: Source = SOURCE) -> tuple[Change, ...]:
+    """The changes of the transcoder's messages, which are the oracle's to the byte."""
+    mutation, tables = Mutation(updates=updates), {update.table.id.bytes: update.table for update in updates}
+    encoders = {id: Encoder(table, "p") for id, table in tables.items()}
+    headers = [
+        (update.table.static, (*update.table.regular, *[dropped.column for dropped in update.table.dropped]))
+        for update in updates
+    ]
+    messages = Transcoder("p").messages(encode(mutation, STATS, headers), 7, tables.get, source)
+    expected = changes_of(mutation, source, lambda table: table.cdc)
+    assert [message.value for message in messages] == [encoders[c.table.id.bytes].value(c) for c in expected]
+    records = [record for encoder in encoders.values() for record in schema_records(encoder, "t")]
+    schemas = {id: entry_from_record(id, text) for id, text in records}
+    return tuple([decode(message.value, schemas) for message in messages])
+
 
 def split(*items: Row | RangeMarker, static: Row | None = None, deleted: int | None = None) -> tuple[Change, ...]:
-    update = PartitionUpdate(
-        table=TABLE,
-        key=KEY,
-        static=static,
-        items=items,
-        deletion=None if deleted is None else Deletion(deleted, 9),
-    )
-    return changes_of(Mutation(updates=(update,)), SOURCE, lambda table: table.cdc)
+    deletion = None if deleted is None else Deletion(deleted, 9)
+    return split_all(PartitionUpdate(table=TABLE, key=KEY, static=static, items=items, deletion=deletion))
 
 
 def shape(changes: tuple[Change, ...]) -> list[tuple[str, object]]:
@@ -64,19 +77,6 @@ def test_a_marker_that_never_lived_makes_a_delete() -> None:
     gone = replace(row("a", cell("v", 12)), marker=expired)
     (change,) = split(gone)
     assert (change.op, change.marker, change.deletion, len(change.cells)) == (Op.DELETE, expired, None, 1)
-    update = PartitionUpdate(table=TABLE, key=KEY, items=(gone,))
-    payload = encode(Mutation(updates=(update,)), Stats(timestamp=10), [((), (gone.cells[0].column,))])
-    encoder = Encoder(TABLE, "p")
-    (message,) = Transcoder("p").messages(payload, 7, {TABLE.id.bytes: TABLE}.get, SOURCE)
-    assert message.value == encoder.value(change)
-    entry = SchemaEntry(schema_id=encoder.schema_id, topic="t", table=TABLE, avro=encoder.schema_text)
-    assert decode(message.value, {encoder.schema_id: entry}) == change
-    assert reader_of(entry).change(reader_of(entry).record(message.value)) == change
-
-
-def test_index_and_count_run_over_the_mutation() -> None:
-    changes = split(row("a", cell("v", 10)), row("b", cell("v", 10)), deleted=9)
-    assert [(c.source.index, c.source.count) for c in changes if c.source] == [(0, 3), (1, 3), (2, 3)]
 
 
 @pytest.mark.promise("others.delete-and-insert", "others.older-range")
@@ -109,7 +109,7 @@ def test_index_and_count_run_over_the_mutation() -> None:
         ),
         (
             "the newest cell places a row",
-            split(row("a", cell("v", 10), cell("w", 20)), row("b", cell("v", 15))),
+            split(row("a", cell("v", 10), cell("w", 20, bytes(8))), row("b", cell("v", 15))),
             [("update", b"b"), ("update", b"a")],
         ),
     ],
@@ -120,7 +120,7 @@ def test_order(why: str, changes: tuple[Change, ...], expected: list[tuple[str, 
 
 @pytest.mark.promise("others.adjacent-ranges")
 def test_a_boundary_ends_one_range_and_starts_the_next() -> None:
-    first, second = Deletion(1, 9), Deletion(2, 9)
+    first, second = Deletion(9, 9), Deletion(10, 9)
     changes = split(
         RangeMarker(kind=7, values=(b"c",), open=first),
         RangeMarker(kind=2, values=(b"f",), close=first, open=second),
@@ -133,27 +133,27 @@ def test_a_boundary_ends_one_range_and_starts_the_next() -> None:
 
 
 def test_updates_keep_the_order_of_the_log_and_untracked_tables_are_left_out() -> None:
-    other = replace(TABLE, name="other", cdc=False)
-    updates = tuple(
-        PartitionUpdate(table=of, key=KEY, items=(row("a", cell("v", at)),))
-        for of, at in ((TABLE, 9), (other, 5), (TABLE, 1))
+    """And are not counted."""
+    other = replace(OTHER, cdc=False)
+    changes = split_all(
+        *[
+            PartitionUpdate(table=of, key=KEY, items=(row("a", cell("v", at)),))
+            for of, at in ((TABLE, 10), (other, 10), (TABLE, 9))
+        ]
     )
-    changes = changes_of(Mutation(updates=updates), SOURCE, lambda table: table.cdc)
-    assert [(str(c.table), c.cells[0].written, c.source and c.source.count) for c in changes] == [
-        ("ks.t", 9, 2),
-        ("ks.t", 1, 2),
+    assert [(str(c.table), c.cells[0].written, c.source.index, c.source.count) for c in changes if c.source] == [
+        ("ks.t", 10, 0, 2),
+        ("ks.t", 9, 1, 2),
     ]
 
 
 def test_the_bounds_of_updates_stand_in_flags_where_the_mutation_has_several() -> None:
-    other = replace(TABLE, name="other")
-    sizes = ((TABLE, 2), (other, 3), (TABLE, 1))
-    updates = tuple(
+    updates = [
         PartitionUpdate(table=of, key=KEY, items=tuple(row(str(n), cell("v", 9)) for n in range(size)))
-        for of, size in sizes
-    )
+        for of, size in ((TABLE, 2), (OTHER, 3), (TABLE, 1))
+    ]
     unsure = replace(SOURCE, flags=SCHEMA_INFERRED)
-    sources = [c.source for c in changes_of(Mutation(updates=updates), unsure, lambda _: True) if c.source]
+    sources = [c.source for c in split_all(*updates, source=unsure) if c.source]
     assert [source.flags for source in sources] == [1, 1 | UPDATE_ENDS, 1 | UPDATE_BEGINS, 1, 1 | UPDATE_ENDS, 3]
     assert [(source.begins_update, source.ends_update) for source in sources] == [
         (True, False), (False, True), (True, False), (False, False), (False, True), (True, True),
@@ -164,15 +164,15 @@ def test_the_bounds_of_updates_stand_in_flags_where_the_mutation_has_several() -
 
 def test_a_collection_deletion_alone_is_an_update() -> None:
     column = next(c for c in TABLE.columns if c.name == "m")
-    (change,) = split(Row(clustering=(b"a",), column_deletions=(ColumnDeletion(column, Deletion(5, 9)),)))
-    assert (change.op, change.column_deletions) == (Op.UPDATE, (ColumnDeletion(column, Deletion(5, 9)),))
+    (change,) = split(Row(clustering=(b"a",), column_deletions=(ColumnDeletion(column, Deletion(9, 9)),)))
+    assert (change.op, change.column_deletions) == (Op.UPDATE, (ColumnDeletion(column, Deletion(9, 9)),))
 
 
 def test_a_row_of_dropped_cells_alone_makes_no_change_but_counts_in_no_digest() -> None:
     with_dropped = table({"pk": "int"}, None, None, {"v": "text"}, dropped={"gone": ("int", 50)})
     gone = Cell(with_dropped.dropped[0].column, None, 10, None, None, b"\0\0\0\1")
     update = PartitionUpdate(table=with_dropped, key=KEY, items=(Row(clustering=(), cells=(gone,)),))
-    assert changes_of(Mutation(updates=(update,)), SOURCE, lambda _: True) == ()
+    assert split_all(update) == ()
 
 
 def test_an_empty_row_makes_no_change() -> None:
