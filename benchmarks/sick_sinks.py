@@ -10,12 +10,9 @@ By `--reachable` the slow one answers OPTIONS at once: it begins beside the othe
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import socket
 import tempfile
-import time
-from collections import Counter
 from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -28,16 +25,14 @@ import sqlalchemy as sa
 from benchmarks.agent.figures import percentile, table
 from benchmarks.slow_server import SlowServer
 from benchmarks.worker_load import (
-    LOOK_SECONDS,
     TABLE,
     Usage,
     Watch,
     Worker,
     Writer,
     configured,
-    per_second,
+    steady,
     subscribed,
-    until,
 )
 from tailrace.local.kafka import KafkaSettings, LocalKafka
 from tailrace_common.build import describe
@@ -125,7 +120,7 @@ def _measured(bootstrap: str, place: Path, healthy: int, sick: Sinks, given: arg
         watch = Watch(bootstrap, f"{prefix}.{TABLE}", engine, without=_ids(engine, sick))
         writer.write(200)
         with Worker(config) as worker:
-            until(worker, lambda: watch.through(healthy))
+            worker.read_all(watch, healthy)
             figures = _followed(worker, watch, writer, operations, (healthy, sick), given)
             if given.profile is not None:
                 shutil.copy(place / "worker.log", given.profile / f"worker-{len(sick)}.log")
@@ -148,31 +143,18 @@ def _followed(
     given: argparse.Namespace,
 ) -> Figures:
     healthy, sick = counted
-    with writer.at_rate(given.rate):
-        time.sleep(given.warm)
-        spent, cpu, began = worker.by_thread(), worker.cpu, time.monotonic()
-        lags: list[float] = []
-        while time.monotonic() - began < given.seconds:
-            time.sleep(LOOK_SECONDS)
-            lags += watch.look()
-        passed, used, load = time.monotonic() - began, worker.cpu - cpu, os.getloadavg()[0]
-        by_thread = Counter(worker.by_thread())
-        by_thread.subtract(spent)
-    if given.profile is not None:
-        given.profile.mkdir(parents=True, exist_ok=True)
-        lines = [f"{seconds / passed:8.4f}  {name}\n" for name, seconds in by_thread.most_common(30)]
-        (given.profile / f"threads-{len(sick)}.txt").write_text("".join(lines), encoding="utf-8")
+    at_rate = steady(worker, watch, writer, len(sick), given)
     states = [row for row in operations.all() if row["name"] in sick]
     unwell = [row["name"] for row in operations.all() if row["name"] not in sick and row["state"] != "active"]
     words = [f"{row['name']}: {row['state']}, {row['behind']} behind: {row['reason']}" for row in states]
     return Figures(
         healthy=healthy,
         sick=len(sick),
-        lag=(percentile(lags, 0.5), percentile(lags, 0.95), max(lags)),
-        cpu=per_second(used, passed),
+        lag=(percentile(at_rate.lags, 0.5), percentile(at_rate.lags, 0.95), max(at_rate.lags)),
+        cpu=at_rate.cpu,
         memory=worker.memory,
         threads=worker.threads,
-        load=load,
+        load=at_rate.load,
         states=(*words, f"healthy ones that are not active: {unwell}"),
     )
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -21,7 +20,6 @@ import sqlalchemy as sa
 
 from benchmarks.agent.figures import percentile, table
 from benchmarks.worker_load import (
-    LOOK_SECONDS,
     TABLE,
     Usage,
     Watch,
@@ -29,8 +27,8 @@ from benchmarks.worker_load import (
     Writer,
     configured,
     per_second,
+    steady,
     subscribed,
-    until,
 )
 from tailrace.local.kafka import KafkaSettings, LocalKafka
 from tailrace_common.build import describe
@@ -98,7 +96,7 @@ def _measured(bootstrap: str, place: Path, count: int, given: argparse.Namespace
     writer.write(200)
     began = time.monotonic()
     with Worker(config) as worker:
-        until(worker, lambda: watch.through(count))
+        worker.read_all(watch, count)
         started = time.monotonic() - began
         figures = _phases(worker, watch, writer, count, started, given)
     engine.dispose()
@@ -108,44 +106,26 @@ def _measured(bootstrap: str, place: Path, count: int, given: argparse.Namespace
 def _phases(
     worker: Worker, watch: Watch, writer: Writer, count: int, started: float, given: argparse.Namespace
 ) -> Figures:
-    with writer.at_rate(given.rate):
-        time.sleep(given.warm)
-        before, cpu, began = worker.by_thread(), worker.cpu, time.monotonic()
-        lags: list[float] = []
-        while time.monotonic() - began < given.seconds:
-            time.sleep(LOOK_SECONDS)
-            lags += watch.look()
-        passed, steady = time.monotonic() - began, worker.cpu - cpu
-        spent = {name: seconds - before.get(name, 0.0) for name, seconds in worker.by_thread().items()}
-        _keep_profile(given.profile, count, spent, passed)
-    until(worker, lambda: watch.through(count))
-    time.sleep(_SETTLE_SECONDS)
+    at_rate = steady(worker, watch, writer, count, given)
+    worker.read_all(watch, count)
+    time.sleep(_SETTLE_SECONDS)  # what the last batch leaves to do is no idling
     cpu, began = worker.cpu, time.monotonic()
-    time.sleep(_IDLE_SECONDS)
+    time.sleep(_IDLE_SECONDS)  # the time that is measured
     idle = per_second(worker.cpu - cpu, time.monotonic() - began)
     cpu, began = worker.cpu, time.monotonic()
     writer.write(given.burst)
-    until(worker, lambda: watch.through(count))
+    worker.read_all(watch, count)
     return Figures(
         count=count,
         started=started,
-        steady=per_second(steady, passed),
-        lag=(percentile(lags, 0.5), percentile(lags, 0.95)),
+        steady=at_rate.cpu,
+        lag=(percentile(at_rate.lags, 0.5), percentile(at_rate.lags, 0.95)),
         idle=idle,
         burst_seconds=time.monotonic() - began,
         burst=worker.cpu - cpu,
         memory=worker.memory,
         threads=worker.threads,
     )
-
-
-def _keep_profile(directory: Path | None, count: int, spent: Mapping[str, float], seconds: float) -> None:
-    if directory is None:
-        return
-    directory.mkdir(parents=True, exist_ok=True)
-    shares = sorted(((cpu / seconds, name) for name, cpu in spent.items()), reverse=True)
-    lines = "".join(f"{share:8.4f}  {name}\n" for share, name in shares if share >= 0.0005)
-    (directory / f"threads-{count}.txt").write_text(lines, encoding="utf-8")
 
 
 def _line(figures: Figures) -> str:

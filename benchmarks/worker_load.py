@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from tailrace_server.meta.tables import progress
 from tailrace_server.operations.asking import Asked
 from tailrace_server.operations.operations import DirectOperations
 from tests.integration.processes import PROGRAM
+from tests.support.waiting import until
 
 TABLE: Final = "bench.orders"
 TABLES: Final = 4
@@ -96,7 +98,8 @@ class Watch:
 
     def __init__(self, bootstrap: str, topic: str, engine: sa.Engine, *, without: Collection[int] = ()) -> None:
         """`without` are ids of subscriptions that are not looked at."""
-        self._ends = PartitionEnds({"bootstrap.servers": bootstrap})
+        self._ends = PartitionEnds({"bootstrap.servers": bootstrap}, timeout=_START_SECONDS)
+        self._topic = topic
         self._places: list[KafkaPartition] = [(topic, partition) for partition in range(PARTITIONS)]
         self._engine = engine
         self._without = sorted(without)
@@ -111,7 +114,8 @@ class Watch:
 
     def through(self, count: int) -> bool:
         """Whether so many have read all of it."""
-        end = sum(self._ends.of(self._places).values())
+        # What is committed stands there before its end does, which `of` gives.
+        end = sum(self._ends.high_watermarks([self._topic]).values())
         return sum(offset >= end for offset in self._read()) == count
 
     def _read(self) -> list[int]:
@@ -190,19 +194,46 @@ class Worker:
                     spent[name] = spent.get(name, 0.0) + cpu_seconds(stat, _TICKS)
         return spent
 
-    def require_running(self) -> None:
-        if self._process.poll() is not None:
-            raise RuntimeError(f"the worker ended: {Path(self._log.name).read_text('utf-8', 'replace')[-3000:]}")
+    def read_all(self, watch: Watch, count: int) -> None:
+        """Return when so many subscriptions have read the whole topic. Fails where the worker ends before."""
+        until(
+            lambda: watch.through(count),
+            f"{count} subscriptions have read the topic",
+            _START_SECONDS,
+            over=lambda: self._process.poll() is not None,
+            state=lambda: Path(self._log.name).read_text("utf-8", "replace")[-3000:],
+            every=LOOK_SECONDS / 2,
+        )
 
 
-def until(worker: Worker, condition: Callable[[], bool]) -> None:
-    """Wait for the condition, as long as the worker runs. Raises RuntimeError after 15 minutes."""
-    deadline = time.monotonic() + _START_SECONDS
-    while not condition():
-        worker.require_running()
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"the subscriptions have not read the topic within {_START_SECONDS:g} s")
-        time.sleep(LOOK_SECONDS / 2)
+@dataclass(frozen=True, slots=True)
+class Steady:
+    """A worker while its topic is written at a rate: seconds by which its subscriptions are behind, shares of a core,
+    and the load of the machine."""
+
+    lags: list[float]
+    cpu: Usage
+    load: float
+
+
+def steady(worker: Worker, watch: Watch, writer: Writer, count: int, given: argparse.Namespace) -> Steady:
+    """Write at `given.rate`, and measure for `given.seconds` after `given.warm`. Shares by thread go to
+    `given.profile`, where that is a directory, under this `count`."""
+    with writer.at_rate(given.rate):
+        time.sleep(given.warm)  # Java compiles what it runs for a while, and does not say when it has done so
+        before, cpu, began = worker.by_thread(), worker.cpu, time.monotonic()
+        lags: list[float] = []
+        while time.monotonic() - began < given.seconds:
+            time.sleep(LOOK_SECONDS)  # the time between two samples
+            lags += watch.look()
+        passed, used, load = time.monotonic() - began, worker.cpu - cpu, os.getloadavg()[0]
+        threads = worker.by_thread()
+    if given.profile is not None:
+        given.profile.mkdir(parents=True, exist_ok=True)
+        shares = sorted(((threads[name] - before.get(name, 0.0)) / passed, name) for name in threads)[::-1]
+        lines = "".join(f"{share:8.4f}  {name}\n" for share, name in shares if share >= 0.0005)
+        (given.profile / f"threads-{count}.txt").write_text(lines, encoding="utf-8")
+    return Steady(lags, per_second(used, passed), load)
 
 
 @contextmanager

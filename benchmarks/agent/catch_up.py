@@ -56,7 +56,7 @@ def _follow(run: Measured, bootstrap: str, topic: Topic, mutations: int) -> list
             samples.append(sample)
             if sample.records >= mutations and sample.seconds - moved > _SETTLED_SECONDS:
                 return samples
-            time.sleep(_POLL_SECONDS)
+            time.sleep(_POLL_SECONDS)  # the time between two samples
     raise RuntimeError(f"{topic.name}: {samples[-1].records} records after {_LIMIT_SECONDS:.0f} s, of {mutations}")
 
 

@@ -18,6 +18,7 @@ from benchmarks.agent.figures import percentile
 from benchmarks.agent.programs import Program, Task
 from benchmarks.agent.topics import Topic, reader
 from tailrace.local.cassandra import LocalCassandra
+from tests.support.waiting import until
 
 TABLE: Final = "latency.rows"
 _KEYSPACE: Final = "CREATE KEYSPACE latency WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}"
@@ -71,7 +72,7 @@ class Writer:
         """Insert these rows, so many a second."""
         began = time.monotonic()
         for place, number in enumerate(numbers):
-            time.sleep(max(0.0, began + place / rate - time.monotonic()))
+            time.sleep(max(0.0, began + place / rate - time.monotonic()))  # until it is due
             self.write(number)
 
 
@@ -88,25 +89,28 @@ def latency(program: Program, task: Task, seconds: float, rate: float) -> Latenc
             topic.make()
         with program.start(task) as run, closing(reader(task.bootstrap)) as consumer:
             got: dict[int, float] = {}
-            until = time.monotonic() + _START_SECONDS
-            while not topic.there and time.monotonic() < until:
+            deadline = time.monotonic() + _START_SECONDS
+
+            def there() -> bool:
                 run.require_running()
-                time.sleep(0.01)
+                return topic.there
+
+            until(there, f"{topic.name} is there", _START_SECONDS, every=0.01)
             consumer.assign(topic.beginning())
-            while not got and time.monotonic() < until:
+            while not got and time.monotonic() < deadline:
                 run.require_running()
                 _receive(consumer, got)
             if not got:
                 raise RuntimeError(f"{program.name}: no record in {_START_SECONDS:.0f} s")
             first = min(got.values()) - run.began
-            time.sleep(_REST_SECONDS)
+            time.sleep(_REST_SECONDS)  # what a start leaves to do is no part of the CPU seconds that follow
             numbers = range(1, int(seconds * rate) + 1)
             before = run.cpu
             thread = threading.Thread(target=writer.write_at_rate, args=(numbers, rate))
             thread.start()
-            until = time.monotonic() + seconds + _TAIL_SECONDS
+            deadline = time.monotonic() + seconds + _TAIL_SECONDS
             duplicates = 0
-            while len(got) <= len(numbers) and time.monotonic() < until:
+            while len(got) <= len(numbers) and time.monotonic() < deadline:
                 duplicates += _receive(consumer, got)
             thread.join()
             cpu, ready = run.cpu - before, program.ready(run)

@@ -55,7 +55,7 @@ class Measured:
         """Wait until it has nothing to do for some seconds; its CPU seconds by then."""
         until, quiet, before = time.monotonic() + most_seconds, 0, self.cpu
         while quiet < 3 and time.monotonic() < until:
-            time.sleep(1)
+            time.sleep(1)  # the time between two samples
             now = self.cpu
             quiet, before = quiet + 1 if now - before < 0.1 else 0, now
         return before

@@ -22,6 +22,7 @@ from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.protocol import Capabilities, Sink, write_here
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.support.here_sink import HereSink
+from tests.support.waiting import until
 
 _WARM_SECONDS: Final = 900.0
 
@@ -127,17 +128,13 @@ def late(
     writer.start()
     durations: dict[int, Mapping[str, Any]] = {}
     try:
-        limit = time.monotonic() + _WARM_SECONDS
-        while len(batches) < warm:
-            if not running.is_alive() or time.monotonic() > limit:
-                raise RuntimeError(f"the stream made {len(batches)} of {warm} batches; it may take {_WARM_SECONDS:g} s")
-            time.sleep(0.5)
+        until(lambda: len(batches) >= warm, f"{warm} batches", _WARM_SECONDS, over=lambda: not running.is_alive())
         sink.began, first = time.time(), len(batches)
-        until = time.monotonic() + seconds
-        while time.monotonic() < until or not sink.latencies:  # on a busy machine a batch may take longer
-            if not running.is_alive() or time.monotonic() > until + _WARM_SECONDS:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end or not sink.latencies:  # on a busy machine a batch may take longer
+            if not running.is_alive() or time.monotonic() > end + _WARM_SECONDS:
                 raise RuntimeError(f"no row that was written was committed within {seconds + _WARM_SECONDS:g} s")
-            time.sleep(1)
+            time.sleep(1)  # Spark keeps the progress of the last hundred batches
             for query in spark.streams.active:
                 durations.update({one["batchId"]: one["durationMs"] for one in query.recentProgress})
     finally:
