@@ -6,12 +6,9 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from typing import Final
 
 from tailrace_schemas.system_tables import system_tables
 from tailrace_schemas.table import Table
-
-_MOST_NAMES: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +87,10 @@ def coverage(selection: Selection, tables: Iterable[Table]) -> Coverage:
     )
 
 
-def listed(names: Sequence[str]) -> str:
-    """Names with commas; of many, the first ten and how many more."""
-    left_out = len(names) - _MOST_NAMES
-    return ", ".join(names[:_MOST_NAMES]) + (f" and {left_out} more" if left_out > 0 else "")
+def listed(names: Sequence[str], limit: int = 10) -> str:
+    """Names with commas; of many, the first ones and how many more."""
+    left_out = len(names) - limit
+    return ", ".join(names[:limit]) + (f" and {left_out} more" if left_out > 0 else "")
 
 
 def matches(patterns: Iterable[str], name: str) -> bool:

@@ -16,6 +16,7 @@ from uuid import UUID
 from tailrace_common.closing import Closing
 from tailrace_common.kafka import DEFAULT_TIMEOUT_SECONDS, PartitionReader, Record, TopicReader
 from tailrace_common.properties.passthrough import Scalar
+from tailrace_common.selection import listed
 from tailrace_schemas.avro import SchemaEntry, entry_from_record
 from tailrace_schemas.avro.decode import reader_of
 from tailrace_schemas.avro.frames import message_schema_id
@@ -332,18 +333,13 @@ def why_unpublished(pattern: str, tables: Mapping[str, bool]) -> Unpublished:
     with_cdc = [name for name in fitting if tables[name]]
     if with_cdc:
         return Unpublished(
-            f"no agent has published anything of {_listed(with_cdc)} yet",
+            f"no agent has published anything of {listed(with_cdc, _LISTED)} yet",
             "start an agent beside each node; `tailrace check` there says whether tables.include selects the table",
         )
     if fitting:
         several = len(fitting) > 1
         statements = "; ".join(f"ALTER TABLE {name} WITH cdc = true" for name in fitting[:_LISTED])
-        return Unpublished(f"{_listed(fitting)} {'have' if several else 'has'} no cdc", statements)
+        return Unpublished(f"{listed(fitting, _LISTED)} {'have' if several else 'has'} no cdc", statements)
     close = difflib.get_close_matches(pattern, tables, n=1)
     action = f"did you mean {close[0]}?" if close else "make it WITH cdc = true, or correct the name"
     return Unpublished(f"there is no such table: {pattern}", action)
-
-
-def _listed(names: list[str]) -> str:
-    excess = len(names) - _LISTED
-    return ", ".join(names[:_LISTED]) + (f" and {excess} more" if excess > 0 else "")

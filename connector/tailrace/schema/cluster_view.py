@@ -19,6 +19,7 @@ from tailrace.history.rows import KeyedRow, Name, definitions_of
 from tailrace.history.schema import SchemaDifference
 from tailrace.schema.ddl_log import WATCHED, Gap
 from tailrace.segments.kept import Interest
+from tailrace_common.selection import listed
 from tailrace_schemas.cql.types import user_types_in
 from tailrace_schemas.position import Position
 from tailrace_schemas.system_tables import system_tables
@@ -87,11 +88,10 @@ def _options(statement: str) -> dict[str, str]:
 
 def bypass_words(bypassing: Sequence[Bypass]) -> tuple[str, str]:
     """What is not captured and why, and what to do, for people."""
-    reasons = [f"{bypass.table} ({bypass.reason})" for bypass in bypassing[:_MOST_NAMED]]
-    left_out = f" and {len(bypassing) - _MOST_NAMED} more" if len(bypassing) > _MOST_NAMED else ""
+    reasons = listed([f"{bypass.table} ({bypass.reason})" for bypass in bypassing], _MOST_NAMED)
     cures = "; ".join(dict.fromkeys(bypass.cure for bypass in bypassing[:_MOST_NAMED]))
     return (
-        f"nothing is captured of {', '.join(reasons)}{left_out}: such writes never reach the commit log, nor cdc_raw",
+        f"nothing is captured of {reasons}: such writes never reach the commit log, nor cdc_raw",
         f"{cures}. What was written until then comes by a snapshot alone. Or leave such tables out by tables.exclude",
     )
 

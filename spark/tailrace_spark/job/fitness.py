@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tailrace_common.sections.stream import StreamSettings
+from tailrace_common.selection import listed
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.sinks.protocol import Capabilities
 from tailrace_spark.snapshot.progress import Snapshots
@@ -13,7 +14,6 @@ from tailrace_spark.snapshot.progress import Snapshots
 _COPY: Final = 'stream.snapshot = "initial" copies them, `tailrace snapshot start KEYSPACE.TABLE` those of one table'
 _LATER: Final = "`tailrace snapshot start KEYSPACE.TABLE` copies those of a table that got cdc = true later"
 _NOT_FOR_LOG_TABLES: Final = "log tables repeat updates as they were written, and rows that were read are none"
-_SHOWN: Final = 10
 _LOG_TABLES: Final = "not for log tables: they repeat each update as it was written"
 _TRANSACTIONS: Final = (
     "not for a sink with transactions: these have every change of a mutation, as one replica logged it. Remove one of "
@@ -61,13 +61,7 @@ def existing_rows(stream: StreamSettings, noted: Snapshots, *, started: bool, re
 def _shown(noted: Snapshots) -> str:
     """The tables, each with the state of its newest snapshot."""
     states = {snapshot.table: snapshot.state for snapshot in noted.tables}
-    return named([f"{table} ({state})" for table, state in states.items()]) or "no table had any"
-
-
-def named(names: list[str]) -> str:
-    """Some of these names, and how many there are more."""
-    rest = len(names) - _SHOWN
-    return ", ".join(names[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+    return listed([f"{table} ({state})" for table, state in states.items()]) or "no table had any"
 
 
 def require_fit(stream: StreamSettings, capabilities: Capabilities) -> None:

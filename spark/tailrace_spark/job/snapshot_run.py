@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 from tailrace_common.backoff import Backoff, Waits
 from tailrace_common.cli.logs import carried
 from tailrace_common.sections.stream import StreamSettings
+from tailrace_common.selection import listed
 from tailrace_common.settings import Settings
 from tailrace_common.unreachable import problem_and_remedy, with_next_try
 from tailrace_schemas.errors import ServiceError, SettingsError
@@ -29,7 +30,7 @@ from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.job.checkpoint_files import Folder, files_in
 from tailrace_spark.job.endings import StoppedError, reason
-from tailrace_spark.job.fitness import existing_rows, named, refused_by
+from tailrace_spark.job.fitness import existing_rows, refused_by
 from tailrace_spark.job.metrics import StreamMetrics
 from tailrace_spark.job.offsets import Offsets, PlannedOffsets
 from tailrace_spark.job.runner import MissingPackagesError, Runner, missing_packages
@@ -184,7 +185,7 @@ class SnapshotRun:
     def _plan_initial(self) -> None:
         names = [str(table) for table in self._context.tables()]
         if names:
-            log.info("existing rows of %s are copied", named(names))
+            log.info("existing rows of %s are copied", listed(names))
         else:
             log.info("no table with cdc = true is there yet, so no existing rows are copied")
         self._keep(self.value.with_initial(names, lambda: uuid4().hex[:12], self._clock()))

@@ -10,7 +10,7 @@ import pytest
 from tailrace_common.sections.server import ServerSettings
 from tailrace_common.sections.stream import StreamSettings
 from tailrace_schemas.errors import SettingsError
-from tailrace_spark.job.fitness import existing_rows, named, require_fit
+from tailrace_spark.job.fitness import existing_rows, require_fit
 from tailrace_spark.sinks.protocol import Capabilities
 from tailrace_spark.snapshot.progress import Snapshots, State, TableSnapshot, snapshots_from_json
 
@@ -61,11 +61,6 @@ def test_tables_that_are_copied_are_named_with_how_far_they_are() -> None:
     noted = replace(NEW, copies=True, initial=True, tables=(*tables, TableSnapshot(id="2", table="shop.b", asked=0)))
     rows = existing_rows(StreamSettings(snapshot="never"), noted, started=True, refused=None)
     assert rows.words == "copied once: shop.a (done), shop.b (pending)"
-
-
-@pytest.mark.parametrize(("count", "words"), [(1, "t0"), (2, "t0, t1"), (12, "t8, t9 and 2 more")])
-def test_many_tables_are_counted(count: int, words: str) -> None:
-    assert named([f"t{number}" for number in range(count)]).endswith(words)
 
 
 @pytest.mark.parametrize(
