@@ -1,7 +1,8 @@
 """docker-compose.yml, run by podman-compose: bridge, DNS, ports, volumes and health checks are podman's.
 
 podman 4 knows no `depends_on` with health, and its timers for checks are systemd's. So `start` does as `docker compose
-up --wait`: it starts a service when what it depends on is as the file wants it, and has its check run.
+up --wait`: it starts a service when what it depends on is as the file wants it, and has its check run. `stop` does as
+`docker compose stop`.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Compose:
 
     inside: tuple[str, ...]
     services: Mapping[str, Any]
-    started: set[str] = field(default_factory=set)
+    started: list[str] = field(default_factory=list)
 
     def run(self, *arguments: str) -> str:
         """The output of podman-compose."""
@@ -71,11 +72,14 @@ class Compose:
             return ""
 
     def stop(self) -> float:
-        """End all that runs, as the file says; the seconds that it took."""
-        profiles = {word for service in self.started for word in self._profiles(service)}
+        """End all that runs, as the file says, each before what it depends on; the seconds that it took.
+
+        podman-compose ends them all at once, and the network's DNS under those that end last.
+        """
         began = time.monotonic()
-        self.run(*sorted(profiles), "stop")
-        self.started.clear()
+        while self.started:
+            service = self.started.pop()
+            self.run(*self._profiles(service), "stop", service)
         return time.monotonic() - began
 
     def ask(self, *arguments: str) -> str:
@@ -99,7 +103,7 @@ class Compose:
                 "--pull=never",
                 service,
             )
-            self.started.add(service)
+            self.started.append(service)
             self._settle(service)
             _LOG.info("%s: %.1f s", service, time.monotonic() - began)
 

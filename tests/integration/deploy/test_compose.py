@@ -113,7 +113,7 @@ def test_a_second_start_goes_on(compose: Compose) -> None:
     """All end within the file's grace periods, or they would be killed (137)."""
     run_demo(compose)
     compose.start("server")
-    running = compose.started - {"migrate"}
+    running = {*compose.started} - {"migrate"}
     _LOG.info("stopped in %.1f s", compose.stop())
     codes = {service: compose.state(service)["ExitCode"] for service in running}
     assert (codes["agent"], codes["stream"], codes["server"]) == (0, 0, 0), codes
