@@ -1,7 +1,8 @@
 """Changes of tables that the database refuses for now, kept in it until it takes them: the other tables go on.
 
 Each change is stored under its place in Kafka, so a redelivered one is stored once. It is stored as row state, which
-merges in any order: deferred changes and later ones may be mixed.
+merges in any order: deferred changes and later ones may be mixed. A row that was read back has its change's place
+(`snapshot.read_back`). So rows that were read stand under -1 less their offset, and both are kept.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from uuid import UUID
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
-from tailrace_schemas.change import Deletion
+from tailrace_schemas.change import Deletion, Op
 from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Delivered, RecordId
@@ -76,7 +77,10 @@ DEFERRED: Final = sa.Table(
 
 @dataclass(frozen=True, slots=True)
 class DeferredChange:
-    """One change as it is kept: `at` says of what kind `state` is, as `clustering` of a state table does."""
+    """One change as it is kept: `at` says of what kind `state` is, as `clustering` of a state table does.
+
+    `read`: it is a row that was read.
+    """
 
     record_id: RecordId
     key: bytes
@@ -84,6 +88,7 @@ class DeferredChange:
     clustering: Clustering
     state: bytes
     assignment: Assignment | None
+    read: bool = False
 
     @property
     def message(self) -> bytes:
@@ -95,12 +100,12 @@ def deferred_change(delivered: Delivered) -> DeferredChange:
     """What is kept of a change. Raises DecodeError for one that cannot be merged."""
     batch = gather([delivered])
     change, assignment = delivered.change, delivered.assignment
+    record_id, read = delivered.record_id, change.op is Op.READ
     for (key, state_key), row_changes in batch.rows.items():
-        return DeferredChange(
-            delivered.record_id, key, state_key, row_changes.clustering, encode_state(row_changes.state), assignment
-        )
+        encoded = encode_state(row_changes.state)
+        return DeferredChange(record_id, key, state_key, row_changes.clustering, encoded, assignment, read)
     for key, state in batch.statics.items():
-        return DeferredChange(delivered.record_id, key, STATIC, (), encode_state(state), assignment)
+        return DeferredChange(record_id, key, STATIC, (), encode_state(state), assignment, read)
     for key, partition in batch.deletions.items():
         if partition.deletion is not None:
             return DeferredChange(
@@ -246,10 +251,11 @@ def _newest(deferred: DeferredChange) -> int:
 def _row(table: Table, deferred: DeferredChange) -> tuple[object, ...]:
     values = json.dumps([None if value is None else value.hex() for value in deferred.clustering])
     generation, stream_id = deferred.assignment or (None, None)
+    offset = deferred.record_id.offset
     record = (
         deferred.record_id.topic,
         deferred.record_id.partition,
-        deferred.record_id.offset,
+        -1 - offset if deferred.read else offset,
         str(table.id),
         deferred.record_id.schema_id.hex(),
     )
@@ -257,7 +263,10 @@ def _row(table: Table, deferred: DeferredChange) -> tuple[object, ...]:
 
 
 def _deferred_of(row: sa.Row[tuple[object, ...]]) -> DeferredChange:
-    record_id = RecordId(row.topic, row.partition, row.offset, bytes.fromhex(row.schema_id))
+    read = row.offset < 0
+    offset = -1 - row.offset if read else row.offset
+    record_id = RecordId(row.topic, row.partition, offset, bytes.fromhex(row.schema_id))
     clustering = tuple(None if value is None else bytes.fromhex(value) for value in json.loads(row.clustering_values))
     assignment = None if row.stream_id is None else Assignment(row.generation, bytes(row.stream_id))
-    return DeferredChange(record_id, bytes(row.key), bytes(row.clustering), clustering, bytes(row.state), assignment)
+    state_key = bytes(row.clustering)
+    return DeferredChange(record_id, bytes(row.key), state_key, clustering, bytes(row.state), assignment, read)

@@ -14,11 +14,12 @@ from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.position import Position
 from tailrace_schemas.streams import Assignment
-from tailrace_spark.batch.delivery import Summary
+from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.merge.batch_changes import gather
 from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.sinks.sql.deferred import deferred_change, gather_deferred
 from tailrace_spark.sinks.sql.sink import SqlSink
+from tailrace_spark.snapshot.read_back import Doubt, answer
 from tests.properties import examples
 from tests.support.expiry import Time
 from tests.support.shop import PLAIN, one_change
@@ -143,6 +144,26 @@ def test_a_truncation_of_a_table_that_waits(database: Database, upto: Position |
     shown = [(6,), (7,)] if upto is not None else [(5,), (6,), (7,), (8,)]
     assert database.select("SELECT id FROM shop_plain") == shown
     assert database.select("SELECT count(*) FROM tailrace_deferred_changes") == [(0,)]
+    sink.close()
+
+
+@pytest.mark.promise("snapshots.read-back")
+def test_a_row_that_was_read_back_is_kept_beside_its_change(database: Database) -> None:
+    log, time = Log(PLAIN), Time(100)
+    sink = SqlSink(database.url, clock=time)
+    write_here(sink, [piece([log.update((1,), (), 1, v="a")])])
+    execute(database, "ALTER TABLE shop_plain__state RENAME TO elsewhere")
+    removal = delivered(log.update((1,), (), 2, v=None))
+    seen = answer(Doubt(removal, 2), ["v", "w"], [None, None], 90_000_000)
+    assert seen is not None
+    batch = [Piece((removal,)), Piece((seen,))]
+    assert write_here(sink, batch) == Summary(0, 0, 0, 2)
+    assert write_here(sink, batch) == Summary(0, 0, 0, 2)  # delivered again: kept once
+    assert database.select("SELECT count(*) FROM tailrace_deferred_changes") == [(2,)]
+    execute(database, "ALTER TABLE elsewhere RENAME TO shop_plain__state")
+    time.now += 10
+    sink.sweep()
+    assert database.select("SELECT * FROM shop_plain") == [(1, None, None)]
     sink.close()
 
 
