@@ -19,9 +19,10 @@ from typing import Final, TypeVar
 from uuid import UUID
 
 from tailrace_common.secrets import redact
+from tailrace_schemas.change import Op
 from tailrace_schemas.errors import FencedError, SchemaRefusedError, ServiceError, SettingsError
 from tailrace_schemas.table import Table
-from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Summary
+from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordKey, Summary
 from tailrace_spark.merge.batch_changes import group_by_table
 from tailrace_spark.merge.condition import RowFilters, predicate_of
 from tailrace_spark.merge.row import ShownRows, shown_rows
@@ -128,13 +129,49 @@ def in_halves(
     return in_halves(items[:middle], write, refuse) + in_halves(items[middle:], write, refuse)
 
 
+class TruncationsAside:
+    """Truncations that were set aside with their table's changes, and come before its next ones.
+
+    A letter of one may stay for days. Without it the record of another host or Kafka partition would be the first of
+    its statement. Then it would erase all that is stored, and what was written since (`rowstate.truncation`).
+    """
+
+    def __init__(self) -> None:
+        self._by_table: dict[UUID, dict[RecordKey, Delivered]] = {}
+
+    def of(self, table_id: UUID) -> Sequence[Delivered]:
+        """Those of a table, in their order."""
+        return [*self._by_table.get(table_id, {}).values()]
+
+    def note(self, changes: Iterable[Delivered]) -> None:
+        """Changes of one table were set aside."""
+        for delivered in changes:
+            if delivered.change.op is Op.TRUNCATE:
+                of_table = self._by_table.setdefault(delivered.change.table.id, {})
+                of_table[delivered.record_id.key] = delivered
+
+    def written(self, table_id: UUID) -> None:
+        """Those of a table are written."""
+        self._by_table.pop(table_id, None)
+
+    def require_none(self, table: Table) -> None:
+        """Raises HereOnlyError where a table has some: tasks do not take truncations."""
+        if self.of(table.id):
+            raise HereOnlyError(f"a truncation of {table} that was set aside")
+
+
 def written_by_table(
-    pieces: Iterable[Piece], letters: Letters, write: Callable[[Sequence[Delivered], list[DeadLetter]], int]
+    pieces: Iterable[Piece],
+    letters: Letters,
+    write: Callable[[Sequence[Delivered], list[DeadLetter]], int],
+    truncations: TruncationsAside | None = None,
 ) -> Summary:
     """Write the changes of each table; what one table's raise sets these aside, and the others go on.
 
-    `write` gives how many rows changed, and adds those changes that it sets aside itself.
+    `write` gives how many rows changed, and adds those changes that it sets aside itself. `truncations` are those that
+    the caller has set aside so far; tasks have none.
     """
+    truncations = truncations or TruncationsAside()
     aside: list[DeadLetter] = []
     by_table: dict[UUID, list[Delivered]] = {}
     for piece in pieces:
@@ -142,14 +179,16 @@ def written_by_table(
         group_by_table(piece.changes, by_table)
     summary = Summary()
     for changes in by_table.values():
-        refused = list[DeadLetter]()
+        refused, table = list[DeadLetter](), changes[0].change.table
         try:
-            rows = write(changes, refused)
+            rows = write([*truncations.of(table.id), *changes], refused)
         except BaseException as error:
             if not is_of_table(error):
                 raise
-            summary += set_aside(changes[0].change.table, changes, error, aside)
+            truncations.note(changes)
+            summary += set_aside(table, changes, error, aside)
         else:
+            truncations.written(table.id)
             summary += Summary(len(changes) - len(refused), rows, refused=refusals_of(changes, refused))
             aside += refused
     letters.put(aside)

@@ -46,7 +46,7 @@ from tailrace_spark.sinks.state_store.engine import absent, failure, is_of_one_t
 from tailrace_spark.sinks.state_store.fences import FENCES, PARTITIONS, Claim, Fence
 from tailrace_spark.sinks.state_store.state_table import PURGES, TRUNCATIONS, Purges, StateTable, Truncations, forget
 from tailrace_spark.sinks.state_store.tables import MYSQL, MYSQL_TABLE, POSTGRESQL, make_tables
-from tailrace_spark.sinks.table_faults import rows_matching, set_aside
+from tailrace_spark.sinks.table_faults import TruncationsAside, rows_matching, set_aside
 
 _PURGED_AT_ONCE: Final = 2_000  # rows for each micro-batch
 _SCOPE_BYTES: Final = 16
@@ -124,6 +124,7 @@ class ImageStore:
         self._followed: dict[UUID, _ImagedTable] = {}
         self._made = False
         self._share: ImageShare | None = None
+        self._truncations = TruncationsAside()
         self.filters: RowFilters = ()
 
     def filter_rows(self, filters: RowFilters) -> None:
@@ -172,8 +173,12 @@ class ImageStore:
     def prepare(self, definitions: Iterable[tuple[int, Table]]) -> Fence:
         """Have tables and definitions ready for `imaged_share`; shares of before are refused, those of this go on.
 
-        Definitions come with the place at which they were announced (Delivered), in that order.
+        Definitions come with the place at which they were announced (Delivered), in that order. Raises HereOnlyError
+        where a truncation of one of the tables was set aside.
         """
+        definitions = list(definitions)
+        for _, table in definitions:
+            self._truncations.require_none(table)
         self._claim.renew(self._stream)
         with self._transaction() as connection:
             self._reread()
@@ -194,6 +199,8 @@ class ImageStore:
             with self._transaction() as connection:
                 begin(connection)
                 changes, letters = self._imaged(connection, piece.changes, started)
+            for table_id in {delivered.change.table.id for delivered in changes}:
+                self._truncations.written(table_id)
             yield replace(piece, changes=changes, dead_letters=(*piece.dead_letters, *letters))
 
     def _reread(self) -> None:
@@ -253,6 +260,7 @@ class ImageStore:
                     raise
                 self._followed.pop(table_id, None)
                 self._state.reload()
+                self._truncations.note(some)
                 set_aside(some[0].change.table, some, error, letters)
                 continue
             shapes[table_id] = table
@@ -285,6 +293,8 @@ class ImageStore:
             table.maker.matches = rows_matching(self.filters, table.maker.table)
             table.knows_filter = True
         now = int(self._clock() if self._share is None else self._share.now)
+        for truncation in self._truncations.of(changes[0].change.table.id):
+            self._truncate(connection, table, truncation.change, now)
         expired = self._expire(connection, table, now) if fresh else ()
         return table.maker.table, self._make(connection, table, fresh, now), expired
 

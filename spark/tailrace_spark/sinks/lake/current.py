@@ -53,7 +53,13 @@ from tailrace_spark.sinks.protocol import (
     nothing_needed,
     summed,
 )
-from tailrace_spark.sinks.table_faults import TableRefusedError, is_of_table, reason_of, written_by_table
+from tailrace_spark.sinks.table_faults import (
+    TableRefusedError,
+    TruncationsAside,
+    is_of_table,
+    reason_of,
+    written_by_table,
+)
 from tailrace_spark.sinks.worker_cache import WorkerCache
 
 log = logging.getLogger("tailrace_spark")
@@ -269,6 +275,7 @@ class LakeCurrent:
         self._worth_a_part = worth_a_part
         self._swept = self._purged = 0.0
         self._filters: RowFilters = ()
+        self._truncations = TruncationsAside()
 
     def reach(self) -> None:
         """See that the root may be written."""
@@ -291,7 +298,8 @@ class LakeCurrent:
         return FollowedTables(opened_once(self._store), self._filters)
 
     def _merge(self, pieces: Iterable[Piece]) -> Summary:
-        return written_by_table(pieces, self._letters, partial(self._table, self._tables()))
+        write = partial(self._table, self._tables())
+        return written_by_table(pieces, self._letters, write, self._truncations)
 
     def _table(self, tables: FollowedTables, changes: Sequence[Delivered], refused: list[DeadLetter]) -> int:
         table, announced = newest_definition(changes)
@@ -305,6 +313,7 @@ class LakeCurrent:
         """Raises HereOnlyError where shares of one of the tables cannot be written apart."""
         partitions, now, tables = partition_counts(batch.ends), int(self._clock()), self._tables()
         for announced, table in definitions:
+            self._truncations.require_none(table)
             counts = _counts_of(table, partitions)
             buckets = _multiple(self._buckets, lcm(*(counts or partitions.values())))
             try:

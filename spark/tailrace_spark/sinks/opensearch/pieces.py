@@ -37,7 +37,7 @@ from tailrace_spark.sinks.opensearch.index import Indexes, StaleError, TableInde
 from tailrace_spark.sinks.opensearch.merge import DocumentMerge, MergeOutcome
 from tailrace_spark.sinks.opensearch.settings import OpensearchSinkSettings
 from tailrace_spark.sinks.protocol import HereOnlyError
-from tailrace_spark.sinks.table_faults import TableRefusedError, shown_in_sink, written_by_table
+from tailrace_spark.sinks.table_faults import TableRefusedError, TruncationsAside, shown_in_sink, written_by_table
 from tailrace_spark.sinks.worker_cache import WorkerCache
 
 Prepare = Callable[[Sequence[Delivered]], object]
@@ -56,6 +56,7 @@ class PieceWriter:
         self._letters = letters
         self._follow = follow
         self._prepare = prepare
+        self.truncations: Final = TruncationsAside()
 
     def write(self, pieces: Iterable[Piece]) -> Summary:
         """Take pieces in. Where that fails, what was known of the indexes is asked for again."""
@@ -69,7 +70,7 @@ class PieceWriter:
         if self._prepare is not None:
             for changes in group_by_table(piece.changes).values():
                 self._prepare(changes)
-        return written_by_table([piece], self._letters, self._table)
+        return written_by_table([piece], self._letters, self._table, self.truncations)
 
     def _table(self, changes: Sequence[Delivered], refused: list[DeadLetter]) -> int:
         for _ in range(_TRIES):

@@ -115,6 +115,8 @@ class OpensearchSink:
                     raise
                 refused[table.id] = reason_of(error)
                 self._indexes.forget(table.id)
+            else:
+                self._pieces.truncations.require_none(table)
         now, filters, untruncated = int(self._clock()), self._filters, self._indexes.untruncated
         cluster = self._client.cluster
         return OpensearchWriter(cluster, self._ring_delay, refused, now, filters, untruncated, self._letters)

@@ -424,6 +424,26 @@ class MergingContract:
             write_here(sink, [piece([truncate(PLAIN, "b", 70 * SECOND, Position(1, 5, 30))])])
         assert followed.rows(PLAIN, "id", "v") == []
 
+    @pytest.mark.promise("sinks.behind-truncation")
+    def test_a_truncation_that_was_set_aside_takes_nothing_that_is_behind_it(self, followed: Followed) -> None:
+        """Another host's record of the same statement comes when rows behind it are there."""
+        log, time = Log(PLAIN), Time(61)
+
+        def written(offset: int, id: int, at: int, v: str) -> Change:
+            place = Position(1, 5, offset)
+            return with_source(log.insert((id,), (), at * SECOND, v=v), host="a", position=place, seen=61_000)
+
+        # No long can hold its write time, so the table is refused as a whole.
+        unwritable = written(21, 9, 2**64, "a")
+        with closing(followed.open(time, ring_delay=5)) as sink:
+            write_here(sink, [piece([written(1, 1, 50, "old")])])
+            write_here(sink, [piece([truncate(PLAIN, "a", 60 * SECOND, Position(1, 5, 20)), unwritable])])
+            time.now += 100
+            write_here(sink, [piece([written(25, 2, 61, "new"), written(2, 3, 51, "old")])])
+            assert followed.rows(PLAIN, "id", "v") == [(2, "new")]
+            write_here(sink, [piece([truncate(PLAIN, "b", 61 * SECOND, Position(1, 5, 7))])])
+        assert followed.rows(PLAIN, "id", "v") == [(2, "new")]
+
     def test_a_table_made_again_is_another(self, followed: Followed) -> None:
         """Whatever becomes of the old one, no row of it is the new one's."""
         again = replace(PLAIN, id=UUID(int=PLAIN.id.int ^ 1))

@@ -296,6 +296,31 @@ def test_what_a_truncation_takes_is_erased(url: str) -> None:
     engine.dispose()
 
 
+@pytest.mark.promise("sinks.behind-truncation")
+def test_a_truncation_that_was_set_aside_takes_nothing_that_is_behind_it(url: str) -> None:
+    """Another host's record of the same statement comes when a row behind it is there."""
+    second, stream = 1_000_000, Stream()
+
+    def line(number: int, at: int, offset: int) -> Change:
+        return with_source(LOG.insert(K, (number,), at * second, amount=1), host="a", position=Position(0, 1, offset))
+
+    unwritable = line(3, 2**64, 10)  # no long can hold its write time
+    with closing(ImageStore(url, ring_delay=10, clock=lambda: 101)) as store:
+        images_of(store, stream.piece(line(1, 50, 1)))
+        truncated = stream.piece(truncation(100 * second, "a", Position(0, 1, 9)), unwritable)
+        [aside] = store.imaged([truncated])
+        assert len(aside.dead_letters) == 2
+        images_of(store, stream.piece(line(2, 101, 11)))
+        images = told(
+            images_of(
+                store,
+                stream.piece(truncation(101 * second, "b", Position(0, 1, 7))),
+                stream.piece(LOG.delete_partition(K, 200 * second)),
+            )
+        )
+    assert images == [[], [("d", 2, {"amount": 1}, None, ("amount",))]]
+
+
 def test_what_comes_later_than_the_horizon_has_no_images(url: str) -> None:
     clock, stream = [1_000.0], Stream()
     second = 1_000_000
