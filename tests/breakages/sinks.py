@@ -206,4 +206,17 @@ BREAKAGES: Final = {
             "assert",
         ),
     ),
+    "what-is-above-a-refused-row-is-no-letter": breakage(
+        "what a search server refuses stays a dead letter, with the deletions and static rows that it came with",
+        "tailrace_spark.sinks.opensearch.pieces:_refused",
+        replace("of_partitions.get(key)", "outcome.refused.get((key, state_key))"),
+        Red(
+            "unit/spark/sinks/opensearch/test_tasks.py",
+            "test_a_deletion_that_a_refused_row_came_with_is_a_letter_too",
+            "assert",
+        ),
+        Red(
+            "unit/spark/sinks/opensearch/test_tasks.py", "test_a_static_row_that_its_rows_are_refused_with_is_a_letter"
+        ),
+    ),
 }

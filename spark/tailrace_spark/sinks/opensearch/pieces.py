@@ -127,12 +127,15 @@ def shown_documents(table: Table, filters: RowFilters) -> Documents:
 
 
 def _refused(changes: Iterable[Delivered], outcome: MergeOutcome) -> list[DeadLetter]:
-    """The changes of rows whose documents the store refused."""
+    """The changes of rows whose documents the store refused, and what their partitions were told of besides."""
     if not outcome.refused:
         return []
+    # A deletion or a static row may be what a row was refused with, or what its document lacks now.
+    of_partitions = {key: why for (key, _), why in outcome.refused.items()}
     letters = []
     for delivered in changes:
-        why = outcome.refused.get(_row_key(delivered))
+        key, state_key = _row_key(delivered)
+        why = outcome.refused.get((key, state_key)) if state_key != STATIC else of_partitions.get(key)
         if why is not None:
             letters.append(DeadLetter(delivered.record_id, why, delivered.message))
     return letters

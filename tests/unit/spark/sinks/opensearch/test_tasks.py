@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from itertools import count
 from threading import Event
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -16,7 +18,7 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.position import Position
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import KafkaPartition
-from tailrace_spark.batch.delivery import MicroBatch, Summary
+from tailrace_spark.batch.delivery import MicroBatch, Piece, Summary
 from tailrace_spark.sinks.opensearch.pieces import OpensearchWriter
 from tailrace_spark.sinks.opensearch.sink import OpensearchSink
 from tailrace_spark.sinks.protocol import HereOnlyError, write_here
@@ -260,3 +262,39 @@ def test_what_the_server_refuses_is_a_letter(proxy: SearchProxy) -> None:
     assert searched.rows(of, "id") == [(0,), (1,)]
     assert searched.rows(PLAIN, "id") == [(1,)]
     assert searched.rows(strange, "id") == [(3,)]
+
+
+def refused_and_replayed(proxy: SearchProxy, stored: Change, changes: Sequence[Change]) -> Mapping[str, Any]:
+    """The document of the one row, once the letters of changes are written again that made it too large."""
+    searched, batch = Searched(proxy.url, proxy.address), piece(changes)
+    with closing(searched.open()) as sink:
+        write_here(sink, [piece([stored])])
+        settings = f"/{searched.alias(stored.table)}/_settings"
+        searched.call("PUT", settings, {"index.mapping.nested_objects.limit": 1})
+        write_here(sink, [batch])
+        searched.call("PUT", settings, {"index.mapping.nested_objects.limit": 10})
+        letters = {letter.record_id for letter in searched.letters.all}
+        write_here(sink, [Piece(tuple(delivered for delivered in batch.changes if delivered.record_id in letters))])
+    [row] = searched.search(stored.table)
+    return row
+
+
+@pytest.mark.promise("sinks.dead-letters")
+def test_a_deletion_that_a_refused_row_came_with_is_a_letter_too(proxy: SearchProxy) -> None:
+    """Without it the row would have what was deleted, once its letter is written again."""
+    log = Log(table({"id": "int"}, regular={"m": "map<text, int>"}, keyspace="shop", table_id=UUID(int=10)))
+    batch = [log.delete_partition((1,), 10), log.update((1,), (), 20, m={"b": 2, "c": 3})]
+    row = refused_and_replayed(proxy, log.insert((1,), (), 1, m={"a": 1}), batch)
+    assert row["m"] == [{"key": "b", "value": 2}, {"key": "c", "value": 3}]
+
+
+@pytest.mark.promise("sinks.dead-letters")
+def test_a_static_row_that_its_rows_are_refused_with_is_a_letter(proxy: SearchProxy) -> None:
+    of = table(
+        {"id": "int"}, {"c": "int"}, static={"s": "map<text, int>"}, regular={"v": "text"}, keyspace="shop",
+        table_id=UUID(int=11),
+    )  # fmt: skip
+    log = Log(of)
+    batch = [log.static((1,), 20, s={"b": 2, "c": 3})]
+    row = refused_and_replayed(proxy, log.insert((1,), (1,), 1, v="a"), batch)
+    assert row.get("s") == [{"key": "b", "value": 2}, {"key": "c", "value": 3}]
