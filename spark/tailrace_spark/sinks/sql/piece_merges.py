@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from tailrace_common.backoff import Waits
 from tailrace_schemas.change import Op
-from tailrace_schemas.errors import DecodeError
+from tailrace_schemas.errors import DecodeError, ServiceError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Summary
 from tailrace_spark.merge.batch_changes import BatchChanges, BatchChangesBuilder, TruncatedBatch, gather, group_by_table
@@ -27,6 +27,7 @@ from tailrace_spark.sinks.sql.catalog import Catalog, TakenError
 from tailrace_spark.sinks.sql.deferred import DeferredChange, DeferredTables, deferred_change, deferred_erasure
 from tailrace_spark.sinks.sql.layout import LayoutTables
 from tailrace_spark.sinks.sql.merge import PreparedBatch, TableMerge
+from tailrace_spark.sinks.state_store.beside import TableTurns
 from tailrace_spark.sinks.state_store.engine import is_busy, is_of_one_table, refuses_a_value, remedy, said
 from tailrace_spark.sinks.state_store.state_table import Purges, Truncations, chunks, load_all
 from tailrace_spark.sinks.state_store.tables import MYSQL
@@ -62,6 +63,7 @@ class TableMerges:
         self._filters: RowFilters = ()
         self._merges: dict[UUID, TableMerge] = {}
         self._truncations: dict[UUID, Truncations] | None = None
+        self.turns = TableTurns()
 
     def filter_rows(self, filters: RowFilters) -> None:
         """Show rows from now on of which these hold."""
@@ -153,6 +155,8 @@ class TableMerges:
         for table, announced in definitions:
             tables, stale = self._catalog.follow(connection, table, announced)
             merge = self.of(tables)
+            if self._dialect == MYSQL and self.turns.take(connection, table.id):  # DDL has ended the turn
+                raise ServiceError(f"{table}: a replay or a repair has written it meanwhile")
             if stale:
                 merge.show_again(connection, stale, int(self._clock()))
         if merge is None:
@@ -246,6 +250,11 @@ class PieceMerges:
         self.purges.forget()
         self.merges.forget()
 
+    def take_turn(self, connection: sa.Connection, table_id: UUID) -> None:
+        """Wait until the transaction may read and write a table. What was known is forgotten if another has had it."""
+        if self.merges.turns.take(connection, table_id):
+            self.forget()
+
     def defer(self, refused: Mapping[UUID, str]) -> None:
         """Defer the changes of these tables from now on, for these reasons, and try the tables again soon."""
         for table_id, why in refused.items():
@@ -275,6 +284,7 @@ class PieceMerges:
         """Merge changes of one table, or keep them where the database refuses it for now."""
         table_id, refused = changes[0].change.table.id, list[DeadLetter]()
         rows = deferred = 0
+        self.take_turn(connection, table_id)
         truncated = self.merges.truncations(connection, table_id).take(changes)
         # A truncation of everything took the deletions too that purging has forgotten.
         renewed = truncated.erased == EVERYTHING

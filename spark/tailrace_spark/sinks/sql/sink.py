@@ -248,8 +248,10 @@ class SqlSink:
         with self._transaction("what expires is looked for again later") as connection:
             swept = self._give_back(connection)
             for tables in self._catalog.all(connection):
-                if tables.layout.definition.id not in self._pieces.waits:
-                    swept += self._swept(connection, tables)
+                table = tables.layout.definition
+                if table.id not in self._pieces.waits:
+                    self._pieces.take_turn(connection, table.id)
+                    swept += self._swept(connection, self._catalog.known(table.id) or tables)
             return swept
 
     def progress(self, stream: str) -> SinkProgress | None:
@@ -272,6 +274,7 @@ class SqlSink:
     def amend(self, table: Table, states: Mapping[RowKey, RowState], to_show: Mapping[RowKey, Clustering]) -> None:
         """As ComparableSink says."""
         with self._transaction("nothing was changed") as connection:
+            self._pieces.take_turn(connection, table.id)
             tables = self._followed(connection, table)
             if tables is not None:
                 self._merges.of(tables).amend(connection, states, to_show, int(self._clock()))
@@ -317,6 +320,8 @@ class SqlSink:
         if table.id in self._pieces.waits or self._catalog.closed(connection, table, announced):
             return
 
+        self._pieces.take_turn(connection, table.id)
+
         def make() -> int:
             self._merges.by_definitions(connection, [(table, announced)])
             return 0
@@ -331,6 +336,7 @@ class SqlSink:
         try:
             if self._claim.due:
                 self._claim.take(self._begun(otherwise))
+            self._merges.turns.alone = not self._claim.named
             with self._begun(otherwise) as connection:
                 if not self._created:
                     waiting = self._pieces.deferred.waiting(connection)
@@ -363,6 +369,7 @@ class SqlSink:
                 del self._pieces.waits[table_id]
                 continue
             letters: list[DeadLetter] = []
+            self._pieces.take_turn(connection, table_id)
             some, why = self._pieces.attempt(
                 connection, letters, partial(self._take_deferred, connection, waiting[table_id], letters)
             )

@@ -111,6 +111,11 @@ class Claim:
         self._fence = None
 
     @property
+    def named(self) -> bool:
+        """Whether the process writes under a name; else it writes beside others."""
+        return self._name is not None
+
+    @property
     def due(self) -> bool:
         """Whether `take` has to come first."""
         return self._name is not None and self._fence is None
@@ -139,7 +144,7 @@ class Claim:
     def _counted_up(self, connection: sa.Connection, name: str) -> int:
         # Written before it is read: no lock holds a row that is absent, so two first claims would have the same token.
         newer = {"token": FENCES.c.token + 1}
-        connection.execute(_upsert(connection.dialect.name, FENCES, {"stream": name, "token": 1}, newer))
+        connection.execute(upsert(connection.dialect.name, FENCES, {"stream": name, "token": 1}, newer))
         token: int = connection.execute(sa.select(FENCES.c.token).where(FENCES.c.stream == name)).scalar_one()
         # What was tried last may have been undone with its transaction, or not.
         if self._tried is not None and token - 1 > self._tried:
@@ -156,10 +161,10 @@ def begin_partition(connection: sa.Connection, batch: MicroBatch, partition: Kaf
     """Keep every other attempt at the partition waiting until the transaction ends."""
     reached = {"batch": batch.number, "next_offset": batch.ends[partition]}
     row = {"stream": batch.stream, "topic": partition[0], "partition": partition[1], **reached}
-    connection.execute(_upsert(connection.dialect.name, PARTITIONS, row, reached))
+    connection.execute(upsert(connection.dialect.name, PARTITIONS, row, reached))
 
 
-def _upsert(dialect: str, table: sa.Table, row: Mapping[str, object], changed: Mapping[str, object]) -> sa.Insert:
+def upsert(dialect: str, table: sa.Table, row: Mapping[str, object], changed: Mapping[str, object]) -> sa.Insert:
     """Holds the row until the transaction ends."""
     if dialect == MYSQL:
         return mysql.insert(table).values(**row).on_duplicate_key_update(**changed)

@@ -124,7 +124,7 @@ def test_a_name_that_is_claimed_again_by_its_owner_stays_its_own(
     for number in range(2, 4):
         first.claim(NAME)
         write_here(first, [piece([LOG.insert((number,), (), 5, v="a")])])
-    assert database.select("SELECT token FROM tailrace_fences") == [(1,)]
+    assert database.select("SELECT token FROM tailrace_fences WHERE token > 0") == [(1,)]
 
 
 @pytest.mark.parametrize("lost", ["emptied", "restored"])
