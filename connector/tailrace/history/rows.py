@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, TypeVar
@@ -30,6 +30,7 @@ _KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "dropped_columns": ("table_name", "column_name"),
     "types": ("type_name",),
 }
+_KEY_KINDS: Final = ("partition_key", "clustering")
 _Rows = Mapping[RowKey, SchemaCells]
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
@@ -132,6 +133,11 @@ class SchemaRows:
         owned = {(table.keyspace, table.name): table for table in definitions.tables}
         return replace(with_rows, definitions=_proxy({**self.definitions, **owned}))
 
+    def as_read(self, names: Collection[Name]) -> SchemaRows:
+        """With the bases of these tables taken for reads of the cluster: all of the log counts."""
+        marked = {name: replace(base, read=base.read or name in names) for name, base in self.bases.items()}
+        return replace(self, bases=_proxy(marked))
+
     def without(self, name: Name) -> SchemaRows:
         """Knowing nothing of a table: for a base that is to take its place."""
         return replace(_emptied(self, name), definitions=_without(self.definitions, name))
@@ -187,10 +193,16 @@ class SchemaRows:
 
     def written(self, name: Name) -> int:
         """The newest write time that is known of a table's rows, its columns' included; NEVER for an unknown one."""
+        base = self.bases.get(name)
+        return max(self.logged(name), NEVER if base is None else base.written)
+
+    def logged(self, name: Name) -> int:
+        """The same, up to the log's place; NEVER where all that is known of a table was read of the cluster."""
         counted = self.bases.get(name) or self.joined.get(name)
-        logged = self.keyspace(name[0]).tables.get(name[1], {})
-        times = (cells.written for cells in logged.values())
-        return max(NEVER if counted is None else counted.written, *times, NEVER)
+        rows = self.keyspace(name[0]).tables.get(name[1], {})
+        times = (cells.written for cells in rows.values())
+        # What was read is later than the log's place: DDL of its time may still come, or have stood in a hole.
+        return max(NEVER if counted is None or counted.read else counted.written, *times, NEVER)
 
     def keyspace(self, name: str) -> _Keyspace:
         """What the log said of a keyspace."""
@@ -228,7 +240,9 @@ def _joined(rows: SchemaRows, name: Name, mutation: Mutation) -> SchemaRows:
         return _emptied(rows, name)
     if base is None:
         return rows
-    cells = {row.key: SchemaCells.of_row(row.row) for row in base.rows}
+    keyed = _key_columns(mutation, name[1]) if base.read else {}
+    base_rows = (row for row in base.rows if keyed.get(_key_place(row), row.key[1]) == row.key[1])
+    cells = {row.key: SchemaCells.of_row(row.row) for row in base_rows}
     changed = _with_tables(rows, name[0], {**rows.keyspace(name[0]).tables, name[1]: cells})
     joined = _proxy({**rows.joined, name: replace(base, rows=())})
     return replace(changed, bases=_without(rows.bases, name), joined=joined)
@@ -331,6 +345,30 @@ def _created_id(mutation: Mutation, table: str) -> bytes | None:
             elif key[0] == "columns":
                 keyed |= cells.get("kind") == b"partition_key"
     return id if keyed else None
+
+
+_KeyPlace = tuple[str, int]
+
+
+def _key_place(row: KeyedRow) -> _KeyPlace | None:
+    """A key column's kind and position; None for another row."""
+    kind = row.row.get("kind") if row.table == "columns" else None
+    return (kind, row.row["position"]) if kind in _KEY_KINDS else None
+
+
+def _key_columns(mutation: Mutation, table: str) -> dict[_KeyPlace | None, tuple[str, ...]]:
+    """The key columns that a mutation writes, by their places.
+
+    A later read has other names there where they were renamed again since.
+    """
+    columns: dict[_KeyPlace | None, tuple[str, ...]] = {}
+    for update in mutation.updates:
+        for key, row in _rows_of(update) if update.table.name == "columns" else ():
+            cells = {cell.column.name: cell.value for cell in row.cells}
+            kind = (cells.get("kind") or b"").decode(errors="replace")
+            if key[1][0] == table and kind in _KEY_KINDS:
+                columns[kind, int.from_bytes(cells.get("position") or b"", "big", signed=True)] = key[1]
+    return columns
 
 
 def _used_types(table: Table | None) -> frozenset[str]:

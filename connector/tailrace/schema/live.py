@@ -204,7 +204,8 @@ def restore(live: LiveDefinitions, records: Sequence[HistoryRecord], resume: Res
     ordered = sorted(newest, key=lambda record: record.position)
     rows = [row for record in ordered if record.subject is not Subject.KEYSPACE for row in record.rows]
     live.objects = objects_of(ordered)
-    live.rows = SchemaRows().with_base(rows, read=False).with_base(live.view.rows, read=True)
+    names = {record.name for record in newest if _was_read(record)}
+    live.rows = SchemaRows().with_base(rows, read=False).as_read(names).with_base(live.view.rows, read=True)
     live.applied = max((live.applied, *(record.position for record in records)))
     read = [timeline.newest for timeline in live.history.timelines.values()]
     live.history = history_of(records).learn(read)[0]
@@ -213,6 +214,11 @@ def restore(live: LiveDefinitions, records: Sequence[HistoryRecord], resume: Res
     if resume.metadata is not None:
         up_to, live.metadata_epoch = resume.metadata
         live.history = live.history.up_to(up_to)
+
+
+def _was_read(record: HistoryRecord) -> bool:
+    """Whether a table's rows are those of a read of the cluster, which the log had not come to."""
+    return record.subject is Subject.TABLE and (record.inferred or record.position == BEGINNING)
 
 
 def seed(live: LiveDefinitions) -> None:

@@ -14,7 +14,7 @@ from tailrace.history.cells import NEVER
 from tailrace.history.records import HistoryRecord
 from tailrace.history.rows import KeyedRow, SchemaChange
 from tailrace.history.schema import SchemaDifference, SchemaHistory
-from tailrace.schema.announcements import ddl_events, inferred_event
+from tailrace.schema.announcements import ddl_events, inferred_event, newest_write
 from tailrace.schema.cluster_view import SYSTEM, told
 from tailrace.schema.ddl_log import Gap
 from tailrace.schema.definitions import LiveDefinitions, just_before
@@ -25,6 +25,8 @@ from tailrace_schemas.table import Table
 
 _LOG: Final = logging.getLogger("tailrace.capture")
 _A_SECOND: Final = 1_000_000
+# Coordinators date DDL by their own clocks, so that of another table may be dated after what stands behind it.
+_A_MINUTE: Final = 60 * _A_SECOND
 
 
 def apply_ddl(live: LiveDefinitions, entry: Entry) -> bool:
@@ -57,7 +59,7 @@ def apply_ddl(live: LiveDefinitions, entry: Entry) -> bool:
         difference = live.define(table, entry.position, inferred=unsure, metadata=live.metadata_epoch)
         added += difference.added
         altered += difference.altered
-    settle(live, entry.position)
+    settle(live, entry.position, newest_write(mutation))
     return bool(told(SchemaDifference(tuple(added), tuple(altered), dropped), entry.position))
 
 
@@ -122,13 +124,16 @@ def cross(live: LiveDefinitions, gap: Gap) -> bool:
     return changed
 
 
-def settle(live: LiveDefinitions, position: Position) -> None:
-    """Tables of which the log has come to the cluster's newest DDL are sure again, from a position on."""
+def settle(live: LiveDefinitions, position: Position, reached: int) -> None:
+    """Tables of which the log has come to the cluster's newest DDL are sure again, from a position on.
+
+    `reached` is the write time of the DDL there: that of others which is much older stands before it, or in a hole.
+    """
     for name, (table, written) in (live.view.present() if live.unsure else {}).items():
-        logged = live.rows.written(name)
-        if name not in live.unsure or logged < written:
+        logged = live.rows.logged(name)
+        if name not in live.unsure or (logged < written and reached <= written + _A_MINUTE):
             continue
-        if logged == written:
+        if logged <= written:
             live.infer(table, position, "altered before, unseen")
         elif (definition := live.rows.definitions.get(name)) is not None:
             live.define(definition, position, inferred=False)

@@ -1,0 +1,145 @@
+"""What was read of the cluster is later than the log's place: all DDL that the log still has counts over it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+
+from tailrace.history.records import HistoryRecord
+from tailrace.schema.ddl_log import Gap
+from tailrace.schema.live import LiveSchema
+from tailrace.state import Resume
+from tailrace_schemas.position import Position
+from tailrace_schemas.table import Table
+from tests.support.capture import MemoryLog, entry_at
+from tests.support.kafka import Faults
+from tests.support.schema import MemorySchema, MemorySchemaLog
+from tests.unit.ddl import NOW, alter, create
+from tests.unit.mutations import deletion
+from tests.unit.schema.node import ORDERS
+from tests.unit.tables import table
+
+OFF = replace(ORDERS, cdc=False)
+WIDE = table({"id": "text"}, {}, {}, {"v": "int", "w": "int"}, keyspace="shop", name="orders")
+OTHER = table({"n": "int"}, keyspace="shop", name="other", table_id=UUID(int=2))
+WIDER = table({"n": "int"}, {}, {}, {"q": "int"}, keyspace="shop", name="other", table_id=UUID(int=2))
+READ = NOW + 9
+A_MINUTE = 60_000_000
+
+
+def at(segment: int, offset: int) -> Position:
+    return Position(1, segment, offset)
+
+
+class Cluster:
+    """A node whose tables were written at `written`, as the cluster says, and its log."""
+
+    def __init__(self, *tables: Table, written: int = READ) -> None:
+        self.reader = MemorySchema(list(tables), written=written)
+        self.log = MemoryLog()
+        self.source = MemorySchemaLog(self.log, Faults())
+
+    def schema(self, known: tuple[HistoryRecord, ...] = (), resume: Resume | None = None) -> LiveSchema:
+        """A fresh agent's schema, begun with what Kafka has."""
+        self.source = MemorySchemaLog(self.log, Faults())
+        schema = LiveSchema(self.reader, self.source)
+        schema.learn()
+        schema.begin(known, resume or Resume(), 1)
+        return schema
+
+    def restarted(self, schema: LiveSchema, read_up_to: Position) -> LiveSchema:
+        """Its successor, once it has committed what it has, and read the log so far."""
+        return self.schema(tuple(schema.unsent), replace(schema.noted(Resume()), schema=read_up_to))
+
+
+def published(schema: LiveSchema, *places: Position) -> list[bool]:
+    """The cdc flag of the orders at these places."""
+    tables = [schema.history.table(ORDERS.id, place) for place in places]
+    return [found is not None and found.cdc for found in tables]
+
+
+@pytest.mark.promise("agent.definition-of-its-place", "agent.schema-events")
+@pytest.mark.parametrize("restarted", [False, True])
+def test_the_log_counts_over_a_new_host_s_first_read(restarted: bool) -> None:
+    """Also behind a restart before the log's first DDL, though the DDL is older than what was read."""
+    cluster = Cluster(ORDERS, OTHER)
+    schema = cluster.schema()
+    if restarted:
+        schema = cluster.restarted(schema, at(4, 9))
+    cluster.log.append(5, [alter(ORDERS, OFF, NOW + 5), create(OTHER, NOW + 6), alter(OFF, ORDERS, READ)])
+    schema.follow(None)
+    assert published(schema, at(5, 0), at(5, 1), at(5, 3)) == [True, False, True]
+    assert [str(event) for event in schema.events] == [
+        "table shop.orders altered: cdc off",
+        "table shop.other created",
+        "table shop.orders altered: cdc on",
+    ]
+
+
+@pytest.mark.promise("agent.unread-ddl")
+@pytest.mark.parametrize("restarted", [False, True])
+def test_ddl_in_a_hole_of_what_a_new_host_finds(restarted: bool) -> None:
+    """The first read had it already, and the log is older up to the hole: it holds from there on all the same."""
+    cluster = Cluster(ORDERS)
+    schema = cluster.schema()
+    cluster.log.append(1, [alter(ORDERS, OFF, NOW + 5)])
+    schema.follow(None)
+    if restarted:
+        schema = cluster.restarted(schema, at(2, 0))
+    cluster.source.gaps.append(Gap(at(2, 0), at(3, 0), NOW + 11))
+    schema.follow(None)
+    assert published(schema, at(1, 0), at(1, 1), at(2, 9), at(3, 1)) == [True, False, False, True]
+
+
+def inferring(cluster: Cluster) -> LiveSchema:
+    """An agent that has met a write with a column that no DDL told of, and took the cluster's word for it."""
+    schema = cluster.schema()
+    cluster.reader.tables[:], cluster.reader.written = [WIDE, OTHER], READ
+    schema.learn()
+    entry = entry_at(at(1, 5), deletion(WIDE, b"k"), 7)
+    schema.adopt(schema.as_read(entry), entry)
+    assert schema.history.inferred(ORDERS.id, at(1, 6))
+    return schema
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_another_table_s_ddl_does_not_make_a_read_the_log_s_word(restarted: bool) -> None:
+    """Nor does the table's own that is older: each counts, is told, and the last one is sure."""
+    cluster = Cluster(ORDERS, OTHER, written=NOW)
+    schema = inferring(cluster)
+    if restarted:
+        schema = cluster.restarted(schema, at(1, 9))
+    cluster.log.append(
+        2, [alter(OTHER, WIDER, NOW + 3), alter(WIDE, replace(WIDE, cdc=False), NOW + 5), alter(OFF, WIDE, READ)]
+    )
+    schema.follow(None)
+    assert published(schema, at(2, 1), at(2, 2), at(2, 3)) == [True, False, True]
+    assert [schema.history.inferred(ORDERS.id, at(2, offset)) for offset in (1, 2, 3)] == [True, True, False]
+    assert [str(event) for event in schema.events if event.position.segment == 2] == [
+        "table shop.other altered: column q int added",
+        "table shop.orders altered: cdc off",
+        "table shop.orders altered: cdc on",
+    ]
+
+
+def test_ddl_that_was_lost_is_not_waited_for_for_ever() -> None:
+    """Where the log has come to other DDL that is much later, what was read is the log's word."""
+    cluster = Cluster(ORDERS, OTHER, written=NOW)
+    schema = inferring(cluster)
+    cluster.log.append(2, [alter(OTHER, WIDER, READ + A_MINUTE), alter(WIDER, OTHER, READ + A_MINUTE + 1)])
+    schema.follow(None)
+    assert [schema.history.inferred(ORDERS.id, at(2, offset)) for offset in (1, 2)] == [True, False]
+
+
+def test_a_key_column_that_was_renamed_again_after_the_log_s_place() -> None:
+    """The read has its last name, and the log the one before: at each place there is one column."""
+    first, second, last = (
+        table({"id": "text"}, {name: "int"}, {}, {"v": "int"}, keyspace="shop", name="orders") for name in "abc"
+    )
+    cluster = Cluster(last)
+    schema = cluster.schema()
+    cluster.log.append(5, [alter(first, second, NOW + 5), alter(second, last, READ)])
+    schema.follow(None)
+    assert [schema.history.table(last.id, at(5, offset)) for offset in (0, 1, 2)] == [last, second, last]
