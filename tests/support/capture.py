@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from uuid import UUID
 
 from tailrace.commitlog.frames import Entry
 from tailrace.state import Loss, Quarantined, Resume, SegmentKey, Span, spans
@@ -81,6 +82,16 @@ class MemoryCapture:
         for number, payload in enumerate(payloads, 1):
             if number in offsets:
                 yield entry_at(Position(epoch, segment, number), payload, self._log.version)
+
+    def may_hold(self, table_id: UUID, after: Position, until: Position) -> bool:
+        """Whether a mutation between them names the table, or is gone."""
+        if after.segment not in self._log.segments:
+            return True
+        return any(
+            after < Position(1, segment, number) <= until and table_id.bytes in payload
+            for segment, payloads in self._log.segments.items()
+            for number, payload in enumerate(payloads, 1)
+        )
 
     def open_segments(self) -> tuple[SegmentKey, ...]:
         """Every segment read."""

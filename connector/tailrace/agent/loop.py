@@ -16,10 +16,10 @@ from tailrace.agent.parking import DeadLetters, Parking, Report, Unparked
 from tailrace.agent.ports import Capture, Environment, Publisher
 from tailrace.agent.stalls import Outage, Slowness, Standstill
 from tailrace.agent.tables import Bypasses, TableTopics
-from tailrace.agent.translation import Outgoing, Translation
+from tailrace.agent.translation import Outgoing, Published, Translation
 from tailrace.commitlog.frames import Entry
 from tailrace.errors import HeldError, RenewalError, UnexplainedError
-from tailrace.publish.record import PublishedPlaces, size_of
+from tailrace.publish.record import size_of
 from tailrace.state import FIRST_EPOCH, ParkingLot, Resume, Truncation
 from tailrace_common.backoff import Backoff
 from tailrace_common.kafka import StoppedError
@@ -72,7 +72,7 @@ class Session:
         self._topics = TableTopics(environment, limits)
         self._bypasses = Bypasses(environment.routing, environment.health)
         self._entries: deque[Entry] = deque()
-        self._published = PublishedPlaces()
+        self._published = Published(capture, resume.position, environment.milliseconds())
         self._held = False
         self._backoff = Backoff(limits.waits)
         self._looked = environment.milliseconds()
@@ -186,8 +186,7 @@ class Session:
             if self._lot.holds(truncation.table_id) and schema.history.newest(truncation.table_id) is None:
                 continue
             try:
-                late = self._published.may_have(truncation.table_id, truncation.effective_position)
-                records = self._translation.truncation(truncation, late=late)
+                records = self._translation.truncation(truncation, late=self._published.behind(truncation))
             except HeldError:  # health says so already, as the table's changes are held
                 continue
             self._transaction.send(records)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
+from uuid import UUID
 
 from tailrace.changes.transcode import Message, Transcoder
 from tailrace.commitlog.frames import Entry
@@ -52,6 +53,8 @@ class Capture(Protocol):
     def committed(self, position: Position | None, losses: Collection[Loss]) -> None: ...
 
     def passed(self, position: Position, *, settled: bool) -> bool: ...
+
+    def may_hold(self, table_id: UUID, after: Position, until: Position) -> bool: ...
 
     def finished(self, position: Position) -> bool: ...
 

@@ -23,7 +23,7 @@ from tailrace.errors import (
 )
 from tailrace.history.decode import LARGE, Definitions, messages_at, put_messages_at, source_at
 from tailrace.history.schema import SchemaHistory
-from tailrace.publish.record import Record, size_of
+from tailrace.publish.record import PublishedPlaces, Record, size_of
 from tailrace.state import ParkingLot, Truncation
 from tailrace_common.backoff import Backoff
 from tailrace_schemas.change import SCHEMA_INFERRED, TRUNCATED_LATE, Origin, Source
@@ -33,6 +33,8 @@ from tailrace_schemas.position import Position
 _LOG: Final = logging.getLogger("tailrace.agent")
 # Longer than Cassandra's default sync period.
 _DDL_SECONDS: Final = 15.0
+# A truncation is dated behind the flush of what it takes, and the place that it names is where that began.
+_FLUSH_MS: Final = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +262,33 @@ class Translation:
         if source.flags:
             self._environment.health.count(schema_inferred=count)
         return messages
+
+
+class Published:
+    """What was published, as far as truncations ask.
+
+    By this session, which began at `started` (milliseconds), behind the position where it `resumed`; by earlier ones up
+    to there.
+    """
+
+    def __init__(self, capture: Capture, resumed: Position | None, started: int) -> None:
+        self._capture = capture
+        self._resumed = resumed
+        self._started = started
+        self._places = PublishedPlaces()
+
+    def add(self, entries: Sequence[Entry]) -> None:
+        """These mutations were published, in the order of the log."""
+        self._places.add(entries)
+
+    def behind(self, truncation: Truncation) -> bool:
+        """Whether changes that a truncation left may be published already. Raises ServiceError."""
+        table_id, upto, resumed = truncation.table_id, truncation.effective_position, self._resumed
+        if self._places.may_have(table_id, upto):
+            return True
+        # Of one that came after our start earlier sessions have published nothing.
+        is_old = truncation.at <= self._started + _FLUSH_MS
+        return is_old and resumed is not None and upto < resumed and self._capture.may_hold(table_id, upto, resumed)
 
 
 _Read = Callable[[Entry, _Pieces | None], list[Message]]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Final
+from uuid import UUID
 
 from watchdog.events import FileSystemEvent, FileSystemEventHandler
 from watchdog.observers import Observer
@@ -26,7 +27,14 @@ from tailrace.retention.release import DELETED, Release
 from tailrace.retention.spool import Spool, list_both
 from tailrace.segments.files import SegmentFiles
 from tailrace.segments.kept import KeptSegments
-from tailrace.segments.open_segment import OpenSegment, entries_at, header_checksum, index_of, require_keys
+from tailrace.segments.open_segment import (
+    OpenSegment,
+    entries_at,
+    header_checksum,
+    holds_table,
+    index_of,
+    require_keys,
+)
 from tailrace.state import FIRST_EPOCH, Loss, Quarantined, Resume, SegmentKey, Span
 from tailrace_common.closing import Closing
 from tailrace_schemas.errors import DecodeError, ServiceError
@@ -212,6 +220,23 @@ class CdcRaw:
             yield from entries_at(opened, offsets)
         except FileNotFoundError:
             return
+        except OSError as error:
+            raise self._refused("read", error) from error
+
+    def may_hold(self, table_id: UUID, after: Position, until: Position) -> bool:
+        """Whether a mutation behind one place, up to another, may have a change of a table. It may where a file is
+        gone. Raises ServiceError."""
+        span = range(after.segment, until.segment + 1)
+        with self._lock:
+            logs = {files.id: files.log for files in self._listings.take().segments if files.id in span and files.log}
+        expected = {after.segment, *(id for id, _ in self.open_segments() if id in span)}
+        if after.epoch != self._epoch or not expected <= logs.keys():
+            return True
+        try:
+            opened = (OpenSegment(log, id, self._epoch, 0, self._keys) for id, log in sorted(logs.items()))
+            return any(holds_table(segment, table_id.bytes, after, until) for segment in opened)
+        except FileNotFoundError:
+            return True
         except OSError as error:
             raise self._refused("read", error) from error
 

@@ -98,7 +98,7 @@ class Tally:
 class PublishedPlaces:
     """Where the tables were last written to, of what was published: whether a change behind a place in the log was.
 
-    What this process has published, table by table.
+    What this session has published, table by table.
     """
 
     def __init__(self) -> None:
@@ -120,6 +120,8 @@ class PublishedPlaces:
     def may_have(self, table_id: UUID, after: Position) -> bool:
         """Whether a change of a table behind `after` may be published already."""
         identity, parts = table_id.bytes, (after.epoch, after.segment, after.offset)
+        if len(self._of_several) == _REMEMBERED and parts < self._of_several[0][0]:
+            return True  # what stood there is forgotten
         if self._last.get(identity, parts) > parts:
             return True
         # A payload names its tables by their ids; other bytes that equal one would only make the answer a careful one.

@@ -264,6 +264,18 @@ def entries_at(segment: OpenSegment, offsets: Collection[int]) -> Iterator[Entry
                     yield entry
 
 
+def holds_table(segment: OpenSegment, id: bytes, after: Position, until: Position) -> bool:
+    """Whether a mutation of a segment, just opened, that ends between two places names a table by its id, or may: it is
+    damaged. It is closed at the end. Raises OSError."""
+    with closing(segment):
+        while True:
+            entries, error = segment.read(_REREAD, None)
+            if error is not None or any(after < entry.position <= until and id in entry.payload for entry in entries):
+                return True
+            if not entries:
+                return False
+
+
 def require_keys(error: DecodeError | None, *, opened: bool) -> None:
     """Raise SettingsError for keys that cannot be right, as far as is known: `opened` says whether they have opened a
     segment."""

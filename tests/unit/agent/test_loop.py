@@ -537,6 +537,39 @@ def test_a_truncation_stands_before_the_changes_that_it_left() -> None:
     }
 
 
+@pytest.mark.promise("agent.truncation-everywhere")
+@pytest.mark.parametrize("error", [None, ServiceError("down")], ids=["restarted", "session"])
+def test_a_truncation_knows_what_earlier_sessions_published_behind_it(error: Exception | None) -> None:
+    """Its record comes when changes that it left are committed, and nothing in memory tells of them any more."""
+    world = World()
+    world.log.append(2, entries("cde"), final=False)
+    if error is None:
+        world.live()
+    later = [[truncate(ORDERS.id, 2, (2, 1)), *entries("f"), truncate(ORDERS.id, 3, (2, 5))]]
+
+    def on_wait() -> None:
+        if later:
+            world.log.append(2, later.pop(), final=False)
+
+    # The second read, which finds what was logged since, fails where the process stays.
+    world.live(Faults("read", 3 if error else 0, error or Crash()), idle_waits=9, on_wait=on_wait)
+    assert world.keys() == list("cdeTTTfTTT")
+    truncations = [change for change in world.changes() if change.op is Op.TRUNCATE and change.source]
+    told = {(change.upto, bool(change.source and change.source.flags)) for change in truncations}
+    assert told == {(Position(1, 2, 1), True), (Position(1, 2, 5), False)}
+
+
+def test_what_earlier_sessions_published_of_other_tables_makes_no_truncation_late() -> None:
+    """A node names the place of its table's last flush where nothing was written since; the position is behind it."""
+    world = World(tables=[ORDERS, replace(NOTES, cdc=True)])
+    world.log.append(2, [*entries("ab"), *entries("xy", NOTES)], final=False)
+    world.live()
+    world.log.append(2, [truncate(ORDERS.id, 2, (2, 2))], final=False)
+    world.live()
+    assert world.keys() == list("abxyTTT")
+    assert {change.source and change.source.flags for change in world.changes()} == {0}
+
+
 def test_a_truncation_ahead_of_the_flush_says_so() -> None:
     """In early mode, as the changes beside it do."""
     world = World()

@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -410,3 +411,25 @@ def test_without_notification_the_poll_has_to_do(tmp_path: Path) -> None:
     """A directory that cannot be watched is no error here: reading it will say what is wrong."""
     with Watch(tmp_path / "missing", Signal()):
         pass
+
+
+@pytest.mark.promise("agent.truncation-everywhere")
+def test_whether_a_table_was_written_between_two_places(tmp_path: Path) -> None:
+    """By the files of cdc_raw and the spool; it may have been where one is gone, or damaged."""
+    table, other = UUID(int=1), UUID(int=2)
+    first, second = SegmentWriter(tmp_path, 5), SegmentWriter(tmp_path, 6)
+    (a,), (b,) = (first.write(b"\1" + id.bytes + bytes(20)) for id in (table, other))
+    (c,) = second.write(b"\1" + table.bytes + bytes(20))
+    first.sync(completed=True)
+    second.sync()
+    capture = reader(tmp_path)
+    assert len(payloads(capture)) == 2
+    places = [(0, (5, b)), (a - 1, (5, b)), (a, (5, b)), (a, (6, c - 1)), (a, (6, c))]
+    found = [capture.may_hold(table, Position(1, 5, after), Position(1, *until)) for after, until in places]
+    assert found == [True, True, False, False, True]
+    assert capture.may_hold(table, Position(1, 4, 9), Position(1, 5, b))
+    assert capture.may_hold(table, Position(2, 5, a), Position(2, 5, b))
+    first.patch(b - 9, b"x")
+    assert capture.may_hold(table, Position(1, 5, a), Position(1, 5, b))
+    first.link.unlink()
+    assert capture.may_hold(table, Position(1, 5, a), Position(1, 6, c - 1))

@@ -60,3 +60,13 @@ def test_a_mutation_of_several_tables() -> None:
         assert published.may_have(table, Position(0, 1, 9))
         assert not published.may_have(table, Position(0, 1, 10))
     assert not published.may_have(NOWHERE, Position(0, 1, 9))
+
+
+def test_mutations_of_several_tables_that_are_no_longer_remembered() -> None:
+    """Only so many are. Behind a place before them all another one may have stood."""
+    published = PublishedPlaces()
+    payload = b"\x02" + NOTES.id.bytes + bytes(40) + ORDERS.id.bytes
+    published.add([entry(10, payload)])
+    published.add([entry(offset, b"\x02" + NOTES.id.bytes) for offset in range(11, 11 + 1024)])
+    assert published.may_have(ORDERS.id, Position(0, 1, 9))
+    assert not published.may_have(ORDERS.id, Position(0, 1, 11))
