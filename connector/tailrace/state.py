@@ -107,8 +107,11 @@ class ParkingLot:
         lot = Parked(
             position.epoch, position.segment, checksum, table, position.offset, (position.offset,), now, reason
         )
+        previous = self._lots.get(lot.key)
+        if previous is not None:  # that began with this mutation, which had left it to wait for another table
+            lot = replace(previous, offsets=(position.offset, *previous.offsets), dead=False)
         self._lots[lot.key] = lot
-        return True
+        return previous is None
 
     def remove(self, lot: Parked, offsets: Iterable[int]) -> None:
         """These mutations are parked no longer."""

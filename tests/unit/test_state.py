@@ -60,6 +60,16 @@ def test_a_mutation_that_comes_back_from_an_earlier_place_begins_a_lot() -> None
     assert [one.offsets for one in lot.lots] == [(3,), (7,)]
 
 
+@pytest.mark.promise("agent.parked")
+@pytest.mark.parametrize("reason", ["why", "refused"])
+@pytest.mark.parametrize("dead", [False, True])
+def test_a_mutation_that_comes_back_to_the_lot_that_it_began(reason: str, dead: bool) -> None:
+    """It had left to wait for another table of its own. None of those that stayed is forgotten for it."""
+    lot = ParkingLot([Parked(1, 5, 9, ONE, 3, (7, 9), 0, "why", dead)], 10)
+    assert not lot.park(Position(1, 5, 3), 9, ONE, 8, reason)
+    assert [(one.key, one.offsets, one.dead) for one in lot.lots] == [((1, 5, ONE, 3), (3, 7, 9), False)]
+
+
 def test_a_lot_keeps_its_key_until_it_is_empty() -> None:
     """What leaves it may be its first."""
     lot = ParkingLot([Parked(1, 5, 9, ONE, 1, (1, 2, 3), 0, "why")], 10)
