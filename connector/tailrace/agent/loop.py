@@ -113,6 +113,7 @@ class Session:
         if not self._entries:
             return self._settle()
         while self._entries and not self._environment.stop():
+            self._unpark(self._parking.retry_explained())
             if not self._publish_plain() and not self._publish_next():
                 return True
         return False
@@ -121,7 +122,7 @@ class Session:
 
     def _publish_next(self) -> bool:
         """Publish, park or quarantine the next mutation; False where it holds up all later ones."""
-        entry, learned = self._entries[0], self._translation.learned
+        entry = self._entries[0]
         try:
             self._truncate(entry.position)
             outgoing = self._translation.records(entry)
@@ -133,9 +134,7 @@ class Session:
         except DecodeError as error:
             self._quarantine(entry, error)
             return True
-        if self._translation.learned > learned:
-            self._unpark(self._parking.retry_explained())
-            self._parking.show()
+        self._unpark(self._parking.retry_explained())
         self._go_on()
         self._send(outgoing)
         self._published.add([self._entries.popleft()])

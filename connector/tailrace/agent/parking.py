@@ -22,6 +22,7 @@ from tailrace.commitlog.frames import Entry
 from tailrace.errors import HeldError, TooLargeError, UnexplainedError, UnknownTableError
 from tailrace.publish.record import size_of
 from tailrace.publish.reports import DeadLetter, dead_letter, encode_letter, letter_key, payload_records
+from tailrace.schema.live import Known
 from tailrace.state import Parked, ParkingLot, Resume
 from tailrace_common.backoff import Backoff
 from tailrace_common.kafka import Pace
@@ -59,6 +60,8 @@ class Parking:
         self._next = float("-inf")
         self._begun = False
         self._urgent: set[str] = set()
+        self._learned = 0
+        self._tried: dict[UUID, Known] = {}  # what was known of a table when those that wait for it were tried last
         self._lost: dict[Parked, tuple[int, ...]] = {}
         self.show()
 
@@ -81,36 +84,49 @@ class Parking:
         """The mutations that can be published by now; to be iterated over to the end. Raises ServiceError.
 
         All are tried where the schema has `changed`, and at the start of the session. Those that are in no dead letter
-        yet are also tried from time to time, after a look at the cluster's schema.
+        yet are also tried from time to time, after a look at the cluster's schema. What is new of a table that others
+        wait for counts as a change, whoever read it.
         """
         changed, self._begun = changed or not self._begun, True
         if not self._lot.lots:
             return
         due = self._lot.waiting and self._environment.clock() >= self._next
+        if due and not changed:
+            self._translation.learn()
+        self._learned = self._translation.learned
+        changed |= self._has_news()
         if changed:
             self._backoff.reset()
             yield from self._attempt(self._lot.lots)
         elif due:
-            self._translation.learn()
             yield from self._attempt(lot for lot in self._lot.lots if not lot.dead)
         if changed or due:
             self._next = self._environment.clock() + self._backoff.next()
 
     def retry_explained(self) -> Iterator[Unparked]:
-        """The mutations of tables that are defined by now, as the schema was read for another mutation.
+        """The mutations of tables that are defined by now, where the schema was read for another mutation.
 
         They go before later changes of these tables.
         """
-        history = self._environment.schema.history
-        return self._attempt(lot for lot in self._lot.lots if history.newest(lot.table) is not None)
+        if self._translation.learned > self._learned:
+            self._learned = self._translation.learned
+            history = self._environment.schema.history
+            yield from self._attempt(lot for lot in self._lot.lots if history.newest(lot.table) is not None)
+            self.show()
 
     def _attempt(self, lots: Iterable[Parked]) -> Iterator[Unparked]:
         tried = tuple(lots)
+        self._tried |= {lot.table: self._environment.schema.known(lot.table) for lot in tried}
         blocked = {table for table in {lot.table for lot in tried} if not self._may_go(table)}
         free = [lot for lot in tried if lot.table not in blocked]
         for entry, lot in reread(self._capture, free, self._lost):
             if lot.table not in blocked and (outgoing := self._translated(entry, lot, blocked)) is not None:
                 yield Unparked(entry, lot, outgoing)
+
+    def _has_news(self) -> bool:
+        """Whether more is known of a table that mutations wait for than when they were tried last."""
+        schema = self._environment.schema
+        return any(schema.known(table) != self._tried.get(table) for table in {lot.table for lot in self._lot.lots})
 
     def _may_go(self, table: UUID) -> bool:
         """Whether what waits for a table has a chance."""
@@ -183,6 +199,7 @@ class Parking:
 
     def _put(self, entry: Entry, table: UUID, reason: str) -> None:
         position = entry.position
+        self._tried.setdefault(table, self._environment.schema.known(table))
         checksum = dict(self._capture.open_segments()).get(position.segment, 0)
         if self._lot.park(position, checksum, table, self._environment.milliseconds(), reason):
             _LOG.error(

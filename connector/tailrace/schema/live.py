@@ -22,8 +22,11 @@ from tailrace.schema.truncations import Truncations
 from tailrace.segments.kept import interest_in
 from tailrace.state import Resume
 from tailrace_schemas.position import Position
+from tailrace_schemas.table import Table
 
 _LOG: Final = logging.getLogger("tailrace.capture")
+Known = tuple[Table | None, Table | None]
+"""A table's last definition by the log, and the one that was read of the cluster last."""
 
 
 class LiveSchema:
@@ -65,6 +68,10 @@ class LiveSchema:
     def tells_epochs(self) -> bool:
         """Whether the log has told of the epochs of the cluster's metadata (Cassandra 6)."""
         return self._live.metadata_epoch is not None
+
+    def known(self, table_id: UUID) -> Known:
+        """What there is to decode a table's changes by."""
+        return self.history.newest(table_id), self._view.tables.get(table_id)
 
     def problem(self, table_id: UUID) -> str:
         """Why a table that the cluster has is without a definition; empty where nothing is known of that."""

@@ -18,9 +18,10 @@ from tailrace_schemas.cql.types import MAX_DEPTH, CqlType
 from tailrace_schemas.errors import RefusedError, ServiceError
 from tailrace_schemas.table import Column, ColumnKind
 from tailrace_schemas.topics import Internal
+from tests.support.clock import ManualClock
 from tests.support.kafka import Crash, Faults
 from tests.unit.agent.world import LATE, NOTES, ORDERS, World, entries, every_fault, explain
-from tests.unit.ddl import truncate
+from tests.unit.ddl import create, truncate
 from tests.unit.mutations import EPOCH, deletion, insertion, mutation
 from tests.unit.tables import table
 
@@ -110,6 +111,68 @@ def test_what_waits_for_a_table_comes_before_its_later_changes() -> None:
 
     world.live(idle_waits=6, on_wait=come)
     assert world.keys() == list("abcd")
+
+
+DEAD = Limits(changes=3, read=4, parked_seconds=1)
+ALIVE = Limits(changes=3, read=4, parked_seconds=1000)
+
+
+def with_a_letter() -> World:
+    """A mutation of a table that nobody knows was told of in a dead letter, and a later one is not told of yet."""
+    world = World(limits=DEAD)
+    world.log.append(1, [*entries("a"), *entries("x", SECRET)], final=False)
+    world.live(idle_waits=8)
+    assert parked(world) == [(1, "late", (2,), True)]
+    world.limits, world.clock = ALIVE, ManualClock()
+    return world
+
+
+@pytest.mark.promise("agent.parked")
+def test_a_look_for_one_table_finds_what_others_wait_for() -> None:
+    """Nobody says that the schema has changed: the look from time to time is for what is in no dead letter yet."""
+    world = with_a_letter()
+    world.log.append(1, entries("y", OTHER), final=False)
+
+    def come() -> None:
+        if SECRET not in world.tables and parked(world)[1:]:
+            world.tables.append(SECRET)
+        elif world.keys() == ["a", "x"] and not world.log.segments[1][3:]:
+            world.log.append(1, entries("z", SECRET), final=False)
+
+    world.live(idle_waits=100, on_wait=come)
+    assert (world.keys(), parked(world)) == (list("axz"), [(1, "other", (3,), False)])
+
+
+@pytest.mark.promise("agent.parked")
+def test_a_look_for_a_damaged_mutation_finds_what_others_wait_for() -> None:
+    """It is quarantined, and what was set aside goes before what follows it."""
+    world = World(limits=replace(ALIVE, retry_seconds=100, retry_seconds_most=100))
+    world.log.append(1, entries("x", SECRET), final=False)
+
+    def come() -> None:
+        if SECRET not in world.tables:
+            world.tables.append(SECRET)
+            world.log.append(1, [deletion(ORDERS, b"x")[:-1]])
+            world.log.append(2, entries("z", SECRET))
+
+    world.live(idle_waits=3, on_wait=come)
+    assert world.keys() == list("xz")
+
+
+@pytest.mark.promise("agent.parked")
+def test_ddl_that_is_read_while_the_log_is_held_explains_what_was_parked() -> None:
+    """So there is room again for the one that holds the log."""
+    world = with_a_letter()
+    world.limits = Limits(changes=3, read=4, parked=1)
+    world.log.append(1, [*entries("y", OTHER), *entries("b")], final=False)
+
+    def come() -> None:
+        if not world.log.segments.get(2) and "held" in world.health.now.degraded:
+            world.log.append(2, [create(SECRET)], final=False)
+
+    world.live(idle_waits=30, on_wait=come)
+    assert (world.keys(), parked(world)) == (list("axb"), [(1, "other", (3,), False)])
+    assert "held" not in world.health.now.degraded
 
 
 def test_the_schema_is_not_read_again_for_each_mutation_of_an_unknown_table() -> None:
