@@ -220,7 +220,14 @@ BREAKAGES: Final = {
         "partitions that change are refused",
         "tailrace.publish.kafka.topics:KafkaTopics.require_unchanged",
         replace("counts.get(topic) or initial", "self._counts.get(topic) or counts.get(topic)"),
-        Red(PUBLISHING, "test_partitions_added_while_it_runs", r"until\(told"),
+        Red(PUBLISHING, "test_partitions_added_while_it_runs", r"DID NOT RAISE"),
+        needs=Needs.KAFKA,
+    ),
+    "partitions-are-counted-again": breakage(
+        "partitions that change are refused, also where a topic is ensured again before they are looked at",
+        "tailrace.publish.kafka.topics:KafkaTopics.ensure_table",
+        replace("self._counts.setdefault(topic, topics[topic])", "topics[topic]"),
+        Red(PUBLISHING, "test_partitions_added_while_it_runs", r"DID NOT RAISE"),
         needs=Needs.KAFKA,
     ),
     "partitions-are-verified-at-the-start-alone": breakage(

@@ -95,8 +95,9 @@ class KafkaTopics:
             # later.
             topics[topic] = self._maker.until_shown(topic)
         self._verify((table_plan(self._options, topic),), topics)
-        # Remembered for require_unchanged: `((token + 2^63) * n) >> 64` gives other partitions for another n.
-        self._counts[topic] = topics[topic]
+        # The first number stays, for require_unchanged: `((token + 2^63) * n) >> 64` gives other partitions for
+        # another n, and a table's topic is ensured again with each definition of it.
+        _require_same(topic, self._counts.setdefault(topic, topics[topic]), topics[topic])
         return topics[topic]
 
     def limit(self, topic: str) -> int:
@@ -128,13 +129,7 @@ class KafkaTopics:
         """
         counts = self._maker.partitions()
         for topic, initial in self._counts.items():
-            now = counts.get(topic) or initial
-            if now != initial:
-                raise SettingsError(
-                    f"topic {topic} has {now} partitions, and had {initial} when this agent started. Changes of one "
-                    "key stay in one partition only as long as that number does not change. Let readers come to the "
-                    "topic's end, then start all agents of this prefix again, together"
-                )
+            _require_same(topic, initial, counts.get(topic) or initial)
 
     def copies(self) -> dict[str, int]:
         """Topics with the least number of copies that a partition of theirs has. Raises ServiceError."""
@@ -225,6 +220,7 @@ class KafkaTopics:
         ]
         for name in self._maker.create(topics, self._refusal):
             if name in self._counts:
+                del self._counts[name]  # no change of it is in a partition any more
                 self._recreated(name, _RECREATED)
 
     def _refusal(self, name: str, error: KafkaError) -> ServiceError:
@@ -232,6 +228,15 @@ class KafkaTopics:
         if error.code() in _FORBIDDEN:
             return RefusedError(name, f"it cannot be created: {redact(error.str())}")
         return service_error(f"creating topic {name}", error, self._maker.errors)
+
+
+def _require_same(topic: str, initial: int, now: int) -> None:
+    if now != initial:
+        raise SettingsError(
+            f"topic {topic} has {now} partitions, and had {initial} when this agent started. Changes of one key stay "
+            "in one partition only as long as that number does not change. Let readers come to the topic's end, then "
+            "start all agents of this prefix again, together"
+        )
 
 
 class KafkaLog:
