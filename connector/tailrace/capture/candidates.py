@@ -150,6 +150,7 @@ class Candidates:
     def next(self, reached: int) -> SegmentFiles | None:
         """The first segment at or above `reached` with something to read, if all before it are judged."""
         self.unjudged = None
+        empty = list[Path]()
         for id in sorted({*self._segments, *self._recovery.holding}):
             files = self._segments.get(id, SegmentFiles(id, None, None))
             done = id < reached or self._ends.knows(id)
@@ -159,7 +160,12 @@ class Candidates:
                 if files.log is None or (files.index is None and not self._early):
                     continue
                 if files.index is None and not has_begun(files.log, self._keys):
-                    return None
+                    empty.append(files.log)
+                    continue
+            # One that Cassandra allocated and never used stays empty. Others were begun before this one was, so that
+            # they are known by a second look.
+            if any(has_begun(log, self._keys) for log in empty):
+                return None
             self.unjudged = None if self._recovery.judged(id) else id
             return files if self.unjudged is None else None
         return None

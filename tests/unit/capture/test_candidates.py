@@ -45,6 +45,17 @@ def test_what_has_a_marker_is_read_and_what_the_index_says_is_durable(tmp_path: 
         assert capture.durable == Position(1, 5, ends[1])
 
 
+def test_a_segment_that_was_never_used_holds_up_no_later_one(tmp_path: Path) -> None:
+    """As Cassandra leaves one that it has allocated ahead where it dies; by the index such a one is passed over too."""
+    for segment in (3, 4):
+        SegmentWriter(tmp_path, segment)
+    later = SegmentWriter(tmp_path, 5)
+    with early(tmp_path) as capture:
+        assert payloads(capture) == []
+        later.write(A)
+        assert payloads(capture) == [A]
+
+
 def test_segments_follow_each_other_by_their_markers(tmp_path: Path) -> None:
     """One that Cassandra has allocated ahead is not read; one that has begun ends the one before."""
     first, second = SegmentWriter(tmp_path, 5), SegmentWriter(tmp_path, 6)
