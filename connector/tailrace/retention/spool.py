@@ -54,16 +54,29 @@ class Spool:
         return self.root / str(self._epoch)
 
     def use(self, epoch: int) -> None:
-        """The log epoch, as Kafka has it. Until then the last one known here counts: Kafka may be down."""
+        """The log epoch, as Kafka has it. Until then the last one known here counts: Kafka may be down.
+
+        Raises ServiceError where what was moved until then cannot go to its place.
+        """
         with self.lock:
-            early, self._early = self._early, []
             previous, self._epoch = self.directory, epoch
-            if self.directory != previous and early:
-                self.directory.mkdir(parents=True, exist_ok=True)
-                for name in early:
-                    move_file(previous / name, self.directory / name, self._disk)
+            try:
+                while self.directory != previous and self._early:
+                    self.directory.mkdir(parents=True, exist_ok=True)
+                    move_file(previous / self._early[0], self.directory / self._early[0], self._disk)
+                    del self._early[0]
+            except OSError as error:
+                self._epoch = int(previous.name)
+                raise ServiceError(_words(self.directory, error)) from error
+            self._early.clear()
             if os.path.isdir(self.root) and os.access(self.root, os.W_OK):
-                self._note_epoch()
+                try:
+                    self._note_epoch()
+                except OSError as error:  # only a start without Kafka needs it, and publishing must not wait for a disk
+                    _LOG.warning(
+                        "cannot note the log epoch in %s: %s; it is noted with the next segment that is spooled",
+                        *(self.root, error.strerror),
+                    )
 
     def listing(self) -> Listing:
         """What stands here; empty where there is no such directory, as far as this user may see. Raises OSError."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from tailrace.retention.release import archived, copy_file, move_file, sweep
 from tailrace.retention.spool import Spool, SpoolError, list_both, merged
 from tailrace.segments.files import SegmentFiles
-from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.errors import ServiceError, SettingsError
 from tests.support.disk import FaultyDisk
 from tests.support.kafka import Crash
 from tests.unit.capture.segments import SegmentWriter
@@ -149,6 +150,33 @@ def test_each_log_epoch_has_a_directory_of_its_own(tmp_path: Path) -> None:
     later.use(3)
     assert later.listing().segments == ()
     assert later.left_behind() == (tmp_path / "spool" / "2",)
+
+
+@pytest.mark.promise("agent.failing-service")
+def test_a_disk_that_fails_when_the_epoch_comes_is_waited_for(tmp_path: Path) -> None:
+    """What was moved before goes to its place, or the session tries again; it is none of Kafka's errors that end it."""
+    writer, disk = segment(tmp_path), FaultyDisk(apart=False)
+    early = Spool(tmp_path / "spool", 1 << 20, disk)
+    early.take(SegmentFiles(5, writer.link, writer.index))
+    disk.nth, disk.error = len(disk.steps) + 3, OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(ServiceError, match="No space left on device"):
+        early.use(2)
+    assert Spool(tmp_path / "spool", 1 << 20).directory == tmp_path / "spool" / "1"
+    early.use(2)
+    assert [(files.id, files.log and files.log.parent.name) for files in early.listing().segments] == [(5, "2")]
+
+
+def test_an_epoch_that_cannot_be_noted_stops_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It is for starts without Kafka alone."""
+    root = tmp_path / "spool"
+    (root / f"epoch.{os.getpid()}").mkdir(parents=True)
+    spool = Spool(root, 1 << 20)
+    spool.use(2)
+    assert "cannot note the log epoch" in caplog.text
+    (root / f"epoch.{os.getpid()}").rmdir()
+    writer = segment(tmp_path)
+    spool.take(SegmentFiles(5, writer.link, writer.index))
+    assert Spool(root, 1 << 20).directory == root / "2"
 
 
 @pytest.mark.promise("upgrade.later-records")
