@@ -104,6 +104,8 @@ class LiveDefinitions:
         """The keyspaces and types of users, after the same."""
         self.dropped: dict[UUID, Position] = {}
         """Where tables were dropped that were not created again."""
+        self.learned: set[UUID] = set()
+        """Tables that were read, and of whose creation neither the log nor a record of ours has told."""
         self.unsure: set[Name] = set()
         """Tables whose newest definition was inferred."""
         self.inferred: dict[str, str] = {}
@@ -123,13 +125,19 @@ class LiveDefinitions:
         self.view.read()
         self.rows = self.rows.with_base(self.view.rows, read=True)
         self.history, difference = self.history.learn(self.view.tables.values())
+        self.learned |= {table.id for table in difference.added}
         return told(difference)
+
+    def is_unseen(self, table: Table) -> bool:
+        """Whether nothing but a read has told that a table was created."""
+        return table.id in self.learned or table.id in self.dropped
 
     def define(
         self, table: Table, position: Position, *, inferred: bool, metadata: int | None = None
     ) -> SchemaDifference:
         """A definition, which its rows make by now, holds from a position on; for sure, or not."""
         name = (table.keyspace, table.name)
+        self.learned.discard(table.id)
         if (dropped := self.dropped.pop(table.id, None)) is not None:
             self._empty(table, dropped, position)
         self.history, difference = self.history.define(position, (table,), inferred=inferred, metadata=metadata)
@@ -146,6 +154,7 @@ class LiveDefinitions:
         dropped = tuple(tables)
         self.history, difference = self.history.drop(dropped)
         for table in dropped:
+            self.unsure.discard((table.keyspace, table.name))
             if table.keyspace not in SYSTEM:
                 self.dropped[table.id] = position
                 self.unsent.add(HistoryRecord(position, table.id, (table.keyspace, table.name)))
@@ -162,7 +171,7 @@ class LiveDefinitions:
 
     def infer(self, table: Table, position: Position, words: str) -> bool:
         """The cluster's definition holds from a position on, though the log has no DDL of it; whether it is new."""
-        name = (table.keyspace, table.name)
+        name, unseen = (table.keyspace, table.name), self.is_unseen(table)
         previous = self.rows.definitions.get(name)
         self.rows = self.rows.without(name).with_base(self.view.rows_of(name), read=False, newer=True)
         self.objects, types = self.objects.become(types_of(self.rows.rows(name)))
@@ -170,12 +179,13 @@ class LiveDefinitions:
         self.tell(object_told(change, position, written, inferred=True) for change in types)
         if previous is not None and previous.id != table.id:
             self.drop((previous,), position)
-        difference = self.define(table, position, inferred=False)
-        if difference:
-            written = max(self.rows.written(name), self.view.types_written(table))
-            self.announced.tell(inferred_event(previous, table, position, written), (position, table.id))
-            self.note(table, f"{words}: the cluster's present definition is taken from {position} on")
-        return bool(difference)
+        if not self.define(table, position, inferred=False) and not unseen:
+            return False
+        written = max(self.rows.written(name), self.view.types_written(table))
+        event = inferred_event(None if unseen else previous, table, position, written)
+        self.announced.tell(event, (position, table.id))
+        self.note(table, f"{words}: the cluster's present definition is taken from {position} on")
+        return True
 
     def truncated(self, truncation: Truncation) -> None:
         """A table was truncated."""

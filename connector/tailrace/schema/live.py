@@ -215,7 +215,8 @@ def restore(live: LiveDefinitions, records: Sequence[HistoryRecord], resume: Res
     live.rows = SchemaRows().with_base(rows, read=False).as_read(names).with_base(live.view.rows, read=True)
     live.applied = max((live.applied, *(record.position for record in records)))
     read = [timeline.newest for timeline in live.history.timelines.values()]
-    live.history = history_of(records).learn(read)[0]
+    live.history, difference = history_of(records).learn(read)
+    live.learned = {table.id for table in difference.added}
     for record in unreadable:
         _replace(live, record)
     if resume.metadata is not None:
@@ -235,6 +236,7 @@ def seed(live: LiveDefinitions) -> None:
         for name, table in sorted(live.rows.definitions.items())
         if name[0] not in SYSTEM
     ]
+    live.learned.clear()
     live.objects, objects = live.view.objects()
     live.unsent.replace([*tables, *(object_told(change, BEGINNING)[1] for change in objects)])
     live.history = live.history.up_to(live.view.state.metadata)

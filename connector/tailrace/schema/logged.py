@@ -102,15 +102,18 @@ def cross(live: LiveDefinitions, gap: Gap) -> bool:
 
     A table whose rows are newer than the log's, and older than what follows the gap, was altered in the gap. Its
     present definition holds from there on. A table whose rows are newer still was altered later, and its DDL follows
-    in the log. It may have been altered in the gap too, so its changes up to that DDL are marked.
+    in the log. It may have been altered in the gap too, so its changes up to that DDL are marked. So are those of a
+    table that may have been created in the gap. What was read is kept then, as a successor has nothing else.
     """
     changed, view = False, live.view
     live.history = live.history.up_to(view.state.metadata)
     for truncation in live.truncations.missed(view.state.truncated, gap.until, gap.written):
         live.truncated(truncation)
     for name, (table, written) in view.present().items():
-        newest = live.history.newest(table.id)
-        if written <= live.rows.written(name):
+        newest, unseen = live.history.newest(table.id), live.is_unseen(table)
+        if unseen:
+            _read_again(live, table)
+        if written <= (live.rows.logged(name) if unseen else live.rows.written(name)):
             # Its own rows are known; but those of its user types?
             written = view.types_written(table) if newest is not None and newest != table else NEVER
         if written == NEVER:
@@ -118,10 +121,35 @@ def cross(live: LiveDefinitions, gap: Gap) -> bool:
         words = f"altered unseen between {gap.after} and {gap.until}"
         if gap.written is None or written < gap.written:
             changed |= live.infer(table, gap.until, words)
+        elif unseen and table == live.rows.definitions.get(name):
+            live.define(table, gap.until, inferred=True)
         elif newest is not None and newest == live.rows.definitions.get(name):
             live.define(newest, gap.until, inferred=True)
             live.note(newest, f"may have been {words}: changes up to its next DDL are marked schema_inferred")
+    _doubt_dropped(live, gap)
     return changed
+
+
+def _read_again(live: LiveDefinitions, table: Table) -> None:
+    """Take what was read last of a table that nothing else has told of.
+
+    An earlier read may have been of it, or its name have been another table's until the DDL just before.
+    """
+    name = (table.keyspace, table.name)
+    existing = live.rows.definitions.get(name)
+    if name in live.rows.bases and existing is not None and existing.id == table.id:
+        live.rows = live.rows.without(name)
+    live.rows = live.rows.with_base(live.view.rows_of(name), read=True)
+
+
+def _doubt_dropped(live: LiveDefinitions, gap: Gap) -> None:
+    """Tables that the cluster has no longer may have been altered in a gap, before they were dropped."""
+    for id in live.history.current - live.view.tables.keys():
+        table = live.history.newest(id)
+        if table is None or table.keyspace in SYSTEM or live.history.inferred(id, gap.until):
+            continue
+        if table == live.rows.definitions.get((table.keyspace, table.name)):
+            live.define(table, gap.until, inferred=True)
 
 
 def settle(live: LiveDefinitions, position: Position, reached: int) -> None:

@@ -16,7 +16,7 @@ from tailrace_schemas.table import Table
 from tests.support.capture import MemoryLog, entry_at
 from tests.support.kafka import Faults
 from tests.support.schema import MemorySchema, MemorySchemaLog
-from tests.unit.ddl import NOW, alter, create
+from tests.unit.ddl import NOW, alter, create, drop
 from tests.unit.mutations import deletion
 from tests.unit.schema.node import ORDERS
 from tests.unit.tables import table
@@ -91,6 +91,65 @@ def test_ddl_in_a_hole_of_what_a_new_host_finds(restarted: bool) -> None:
     cluster.source.gaps.append(Gap(at(2, 0), at(3, 0), NOW + 11))
     schema.follow(None)
     assert published(schema, at(1, 0), at(1, 1), at(2, 9), at(3, 1)) == [True, False, False, True]
+
+
+def with_a_hole(cluster: Cluster, schema: LiveSchema, written: int) -> None:
+    """Segment 2 was gone unread, and segment 3 goes on at a time."""
+    cluster.source.gaps.append(Gap(at(2, 0), at(3, 0), written))
+    schema.follow(None)
+
+
+@pytest.mark.promise("agent.unread-ddl", "agent.schema-events")
+@pytest.mark.parametrize("dropped", [False, True], ids=["new", "again"])
+def test_a_table_that_was_created_in_a_hole(dropped: bool) -> None:
+    """Its definition holds from there on, is told of, and is what a successor has for what stands before later DDL."""
+    cluster = Cluster(ORDERS, OTHER) if dropped else Cluster(OTHER)
+    schema = cluster.schema()
+    cluster.log.append(1, [alter(OTHER, WIDER, READ + 1), *([drop(ORDERS, READ + 2)] if dropped else [])])
+    cluster.reader.tables[:], cluster.reader.written = [WIDE, OTHER], READ + 5
+    with_a_hole(cluster, schema, READ + 7)
+    off = replace(WIDE, cdc=False)
+    cluster.log.append(3, [alter(WIDE, off, READ + 9)])
+    schema.follow(None)
+    events = [str(event) for event in schema.events if event.name == "orders"]
+    assert events[int(dropped) :] == ["table shop.orders created", "table shop.orders altered: cdc off"]
+    cluster.reader.tables[:] = [off, OTHER]
+    for each in (schema, cluster.restarted(schema, at(3, 1))):
+        assert [each.history.table(ORDERS.id, place) for place in (at(3, 0), at(3, 1))] == [WIDE, off]
+        assert not each.history.inferred(ORDERS.id, at(3, 1))
+
+
+@pytest.mark.promise("agent.unread-ddl")
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_table_that_may_have_been_created_in_a_hole(restarted: bool) -> None:
+    """It was altered later: what was read is kept and marked up to that DDL."""
+    cluster = Cluster(OTHER)
+    schema = cluster.schema()
+    cluster.reader.tables[:], cluster.reader.written = [OFF, OTHER], READ + 9
+    with_a_hole(cluster, schema, READ + 7)
+    assert schema.history.table(ORDERS.id, at(3, 0)) == OFF
+    if restarted:
+        cluster.reader.tables[:], cluster.reader.written = [WIDE, OTHER], READ + 99
+        schema = cluster.restarted(schema, at(3, 0))
+    cluster.log.append(3, [alter(ORDERS, OFF, READ + 9)])
+    schema.follow(None)
+    assert [schema.history.table(ORDERS.id, place) for place in (at(3, 0), at(3, 1))] == [OFF, OFF]
+    assert [schema.history.inferred(ORDERS.id, at(3, offset)) for offset in (0, 1)] == [True, restarted]
+
+
+@pytest.mark.promise("agent.unread-ddl")
+def test_a_table_that_was_dropped_behind_a_hole() -> None:
+    """It may have been altered in the hole, and the cluster does not tell any more: marked up to its DROP."""
+    cluster = Cluster(ORDERS, OTHER)
+    schema = cluster.schema()
+    cluster.reader.tables[:] = [OTHER]
+    with_a_hole(cluster, schema, READ + 7)
+    cluster.log.append(3, [drop(ORDERS, READ + 9), create(ORDERS, READ + 10)])
+    schema.follow(None)
+    places = (at(1, 0), at(3, 0), at(3, 1))
+    assert [schema.history.inferred(ORDERS.id, place) for place in places] == [False, True, True]
+    assert not schema.history.inferred(ORDERS.id, at(3, 2))
+    assert not schema.history.inferred(OTHER.id, at(3, 0))
 
 
 def inferring(cluster: Cluster) -> LiveSchema:
