@@ -141,9 +141,10 @@ class Unindexed:
         with closing(self.open(segment, epoch, 0)) as file:
             while True:
                 entries, error = file.select(self.interest.tables, _READ_BYTES)
-                if any(map(self.interest.holds, entries)):
+                # What is behind damage may be of interest: whoever reads the segment reports the damage.
+                if error is not None or any(map(self.interest.holds, entries)):
                     return True
-                if error is not None or file.ended:
+                if file.ended:
                     return False
 
     def _drop(self, segment: int) -> None:

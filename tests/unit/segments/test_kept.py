@@ -305,10 +305,12 @@ def test_a_successor_reports_what_it_cannot_read_any_more(node: Node) -> None:
     assert [(loss.kind, loss.segments) for loss in node.capture.losses] == [(Missing.LOST, (5, 5))]
 
 
-def test_damage_in_an_open_file_is_a_loss(node: Node) -> None:
+@pytest.mark.parametrize("tracked", [True, False], ids=["behind a change", "before the first one"])
+def test_damage_in_an_open_file_is_a_loss(node: Node, *, tracked: bool) -> None:
     """There is no file to keep in quarantine."""
+    first = some(1) if tracked else other(1)
     segment = SegmentWriter(node.root, 5)
-    segment.write(some(1))
+    segment.write(first)
     begun = segment.at
     segment.write(some(2))
     segment.patch(begun + 16, b"\x7f")
@@ -316,7 +318,7 @@ def test_damage_in_an_open_file_is_a_loss(node: Node) -> None:
     SegmentWriter(node.root, 6).write(other(1))
     segment.link.unlink()
     segment.discard()
-    assert node.read() == [(5, some(1))]
+    assert node.read() == [(5, first)]
     assert [(loss.kind, loss.segments) for loss in node.capture.losses] == [(Missing.LOST, (5, 5))]
 
 
