@@ -15,7 +15,7 @@ from uuid import UUID
 
 import sqlalchemy as sa
 
-from tailrace_spark.sinks.state_store.fences import FENCES, upsert
+from tailrace_spark.sinks.state_store.fences import FENCES, count_up, upsert
 from tailrace_spark.sinks.state_store.tables import MYSQL, POSTGRESQL
 
 _SIGN: Final = 1 << 63
@@ -39,15 +39,10 @@ class TableTurns:
         if connection.dialect.name == POSTGRESQL:
             lock = sa.func.pg_advisory_xact_lock if self.alone else sa.func.pg_advisory_xact_lock_shared
             connection.execute(sa.select(lock(_lock_of(table_id))))
-        token = self._counted_up(connection, table_id) if self.alone else _token(connection, table_id)
+        token = count_up(connection, str(table_id)) if self.alone else _token(connection, table_id)
         expected = self._tokens.get(table_id, 0) + self.alone
         self._tokens[table_id] = token
         return token != expected
-
-    def _counted_up(self, connection: sa.Connection, table_id: UUID) -> int:
-        row = {"stream": str(table_id), "token": 1}
-        connection.execute(upsert(connection.dialect.name, FENCES, row, {"token": FENCES.c.token + 1}))
-        return _token(connection, table_id)
 
 
 def _token(connection: sa.Connection, table_id: UUID) -> int:

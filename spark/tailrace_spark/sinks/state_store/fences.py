@@ -142,10 +142,7 @@ class Claim:
             self._fence.require(connection)
 
     def _counted_up(self, connection: sa.Connection, name: str) -> int:
-        # Written before it is read: no lock holds a row that is absent, so two first claims would have the same token.
-        newer = {"token": FENCES.c.token + 1}
-        connection.execute(upsert(connection.dialect.name, FENCES, {"stream": name, "token": 1}, newer))
-        token: int = connection.execute(sa.select(FENCES.c.token).where(FENCES.c.stream == name)).scalar_one()
+        token = count_up(connection, name)
         # What was tried last may have been undone with its transaction, or not.
         if self._tried is not None and token - 1 > self._tried:
             raise _fenced(name)
@@ -155,6 +152,15 @@ class Claim:
     def _before_definition(self, connection: sa.Connection, _cursor: object, statement: str, *_: object) -> None:
         if _DEFINITION.match(statement):
             self.require(connection)
+
+
+def count_up(connection: sa.Connection, name: str) -> int:
+    """The next token of a name, whose row is held until the transaction ends."""
+    # Written before it is read: no lock holds a row that is absent, so two first claims would have the same token.
+    newer = {"token": FENCES.c.token + 1}
+    connection.execute(upsert(connection.dialect.name, FENCES, {"stream": name, "token": 1}, newer))
+    token: int = connection.execute(sa.select(FENCES.c.token).where(FENCES.c.stream == name)).scalar_one()
+    return token
 
 
 def begin_partition(connection: sa.Connection, batch: MicroBatch, partition: KafkaPartition) -> None:
