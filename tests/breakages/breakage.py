@@ -30,7 +30,6 @@ class Needs(IntEnum):
 
 SESSIONS: Final = {
     "stream": Needs.KAFKA,
-    "shared reading": Needs.KAFKA,
     "agent": Needs.NODE,
     "losses": Needs.NODE,
     "deleted": Needs.MORE,

@@ -16,7 +16,6 @@ LIMITS: Final = "unit/server/api/test_access.py"
 CONTRACT: Final = "unit/server/meta/test_contract.py"
 
 SEATED: Final = "unit/spark/job/test_sharing.py"
-SHARED: Final = "integration/server/test_shared_reading.py"
 
 BREAKAGES: Final = {
     "a-member-joins-a-reading-that-is-past-it": breakage(
@@ -258,12 +257,5 @@ BREAKAGES: Final = {
         "tailrace_server.operations.checks:shapes_checked",
         drop("yield from _fit(WHERE, matches, lambda table: ...)"),
         Red("unit/server/operations/test_checks.py", "test_a_pattern_goes_without_the_tables_that_do_not_fit"),
-    ),
-    "a-member-is-taken-for-another-process": breakage(
-        "of subscriptions that read a topic together each gets every change",
-        "tailrace_spark.sinks.state_store.fences:Claim._counted_up",
-        constant("token - 1 > self._tried", True),
-        Red(SHARED, "test_members_of_all_kinds_of_sinks_write_together", "'postgresql', 'images'"),
-        session="shared reading",
     ),
 }

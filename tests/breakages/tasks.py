@@ -14,6 +14,12 @@ SEARCH_TASKS: Final = "unit/spark/sinks/opensearch/test_tasks.py"
 SQL_TASKS: Final = "unit/spark/sinks/sql/test_tasks.py"
 
 BREAKAGES: Final = {
+    "a-process-is-taken-for-another": breakage(
+        "a plan that failed is made again by the same process",
+        "tailrace_spark.sinks.state_store.fences:Claim._counted_up",
+        constant("token - 1 > self._tried", True),
+        Red(SQL_TASKS, "test_a_plan_that_failed_is_made_again[postgresql]", "FencedError: another process writes"),
+    ),
     "two-attempts-at-a-partition-write-at-once": breakage(
         "two attempts of Spark at a task leave the rows of one",
         "tailrace_spark.sinks.state_store.fences:begin_partition",
