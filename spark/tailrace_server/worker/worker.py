@@ -222,8 +222,8 @@ class Worker:
         if self._reported.get(identity) != failure:
             log.warning("%s fails: %s. %s", claim.subscription.reference, failure.reason, failure.action)
         failed = partial(transitions.failed, reason=failure.reason, action=failure.action)
-        self._reported[identity] = failure
         attempts = self._leases.report(claim, failed).attempts
+        self._reported[identity] = failure
         return Waits(1.0, self._settings.longest_pause_seconds).after(max(1, attempts), self._random())
 
     def _ended(self, identity: int, run: Running) -> None:

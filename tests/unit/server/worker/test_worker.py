@@ -350,6 +350,24 @@ def test_a_batch_that_waits_is_told_and_so_is_its_end(site: Site) -> None:
     assert not run.ended
 
 
+def test_a_failure_that_could_not_be_kept_is_kept_at_the_next_beat(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it stays active without a reason, while its sink is down."""
+    [identity], worker = site.subscribe("a"), site.worker("w")
+    worker.beat()
+    site.runs["w"][0].failure, site.runs["w"][0].works = DOWN, False
+
+    def lose(_leases: Leases, _claim: Claim, _changed: transitions.Transition) -> None:
+        raise ServiceError("the meta database does not answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Leases, "report", lose)
+        worker.beat()
+    assert site.state(identity)[0] == "active"
+    worker.beat()
+    stored = site.subscriptions.get(identity)
+    assert (stored.state, stored.reason, stored.attempts) == (State.FAILING, DOWN.reason, 1)
+
+
 def test_one_that_is_resumed_is_tried_at_once(site: Site) -> None:
     [identity], worker = site.subscribe("a"), site.worker("w")
     worker.beat()
