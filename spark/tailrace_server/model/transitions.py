@@ -30,10 +30,10 @@ def paused(subscription: Subscription) -> Subscription:
 
 
 def resumed(subscription: Subscription) -> Subscription:
-    """Run again from where it was. A failing one is tried at once."""
+    """Run again from where it was. A failing one is tried at once, and a paused one says again what it waits for."""
     _require_live(subscription, "resume")
     _require_unfinished(subscription, "resume")
-    revision = subscription.revision + (subscription.state is State.FAILING)
+    revision = subscription.revision + (subscription.state is not State.ACTIVE)
     return replace(subscription, state=State.ACTIVE, reason="", action="", attempts=0, revision=revision)
 
 

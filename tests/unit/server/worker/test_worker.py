@@ -368,6 +368,29 @@ def test_a_failure_that_could_not_be_kept_is_kept_at_the_next_beat(site: Site, m
     assert (stored.state, stored.reason, stored.attempts) == (State.FAILING, DOWN.reason, 1)
 
 
+@pytest.mark.parametrize("waits", [{"failure": DOWN}, {"note": Failure("no table", "make it")}])
+def test_what_is_paused_and_resumed_between_two_beats_says_again_what_it_waits_for(
+    site: Site, waits: dict[str, Failure]
+) -> None:
+    """Both take its reason away, and the worker has said it once."""
+    [identity], worker = site.subscribe("a"), site.worker("w")
+
+    def wait() -> None:
+        for run in site.runs["w"]:
+            run.failure, run.note, run.works = waits.get("failure"), waits.get("note"), False
+        worker.beat()
+
+    worker.beat()
+    wait()
+    before = site.subscriptions.get(identity)
+    site.subscriptions.change(identity, "pause", "test", transitions.paused)
+    site.subscriptions.change(identity, "resume", "test", transitions.resumed)
+    for _ in range(3):
+        wait()
+    stored = site.subscriptions.get(identity)
+    assert (stored.state, stored.reason) == (before.state, before.reason)
+
+
 def test_one_that_is_resumed_is_tried_at_once(site: Site) -> None:
     [identity], worker = site.subscribe("a"), site.worker("w")
     worker.beat()
