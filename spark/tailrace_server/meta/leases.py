@@ -114,11 +114,14 @@ class Leases:
         return sa.and_(unowned, sa.func.coalesce(subscribe.c.retry_at, 0) <= now())
 
     def release(self, claim: Claim, pause: float = 0.0) -> None:
-        """Let any worker have it, at once or after so many seconds. What is not this worker's any more stays as it
-        is."""
+        """Let any worker have it, at once or after so many seconds, which are of the revision that was claimed.
+
+        What is not this worker's any more stays as it is.
+        """
         with self._database.transaction() as connection:
             statement = sa.update(subscribe).where(*self._same(claim))
-            retry_at = now() + round(1000 * pause)
+            is_as_claimed = subscribe.c.revision == claim.subscription.revision
+            retry_at = sa.case((is_as_claimed, now() + round(1000 * pause)))
             connection.execute(statement.values(owner=None, lease_until=now(), retry_at=retry_at))
 
     def leave(self) -> None:
@@ -192,12 +195,12 @@ class Leases:
             connection.execute(statement.values(left_out=text))
 
     def report(self, claim: Claim, changed: Callable[[Subscription], Subscription]) -> Subscription:
-        """Keep the state of what runs, unless an operator has set another. Raises LostLeaseError."""
+        """Keep the state of what runs, unless an operator has set another or altered it. Raises LostLeaseError."""
         with self._database.transaction() as connection:
             self._require(connection, claim)
             statement = sa.select(subscribe).where(subscribe.c.id == claim.subscription.id)
             stored = subscription_of(first(connection, statement))
-            if stored.state not in RUNNABLE:
+            if stored.state not in RUNNABLE or stored.revision != claim.subscription.revision:
                 return stored
             reported = changed(stored)
             values: dict[str, Any] = {

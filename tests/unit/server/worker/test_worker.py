@@ -15,7 +15,7 @@ from tailrace_server.meta.database import MetaDatabase
 from tailrace_server.meta.leases import Claim, Leases
 from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_server.model import transitions
-from tailrace_server.model.subscription import Shape, Start, State
+from tailrace_server.model.subscription import INITIAL, SNAPSHOT, Shape, Start, State
 from tailrace_server.worker.failures import Failure
 from tailrace_server.worker.worker import Worker, watched
 from tests.support.clock import ManualClock
@@ -389,6 +389,54 @@ def test_what_is_paused_and_resumed_between_two_beats_says_again_what_it_waits_f
         wait()
     stored = site.subscriptions.get(identity)
     assert (stored.state, stored.reason) == (before.state, before.reason)
+
+
+class Meanwhile(Leases):
+    """Leases of a worker whose beat an operator comes between."""
+
+    operate: Callable[[], object] = staticmethod(lambda: None)
+
+    def portion(self, limit: int) -> int:
+        self.operate()
+        return super().portion(limit)
+
+
+def interrupted(site: Site) -> tuple[Worker, Meanwhile, list[Run]]:
+    """A worker, its leases and its runs."""
+    leases, runs = Meanwhile(site.database, CLUSTER, "w", LEASE), list[Run]()
+
+    def start(claim: Claim) -> Run:
+        runs.append(Run(claim))
+        return runs[-1]
+
+    settings = ServerSettings(lease_seconds=LEASE, longest_pause_seconds=300, most_subscriptions=9)
+    return Worker(leases, start, settings, clock=lambda: site.now, random=lambda: 0.0), leases, runs
+
+
+def test_an_alteration_during_a_beat_is_not_ended_by_the_run_before_it(site: Site) -> None:
+    """A snapshot is done, and somebody asks for the log too: nobody would ever run it."""
+    [identity], (worker, leases, runs) = site.subscribe("a"), interrupted(site)
+    worker.beat()
+    runs[0].finished, runs[0].ended = "", True
+    altered = partial(transitions.altered, sink=request().sink, shape=Shape(stream={SNAPSHOT: INITIAL}), revision=0)
+    leases.operate = lambda: site.subscriptions.change(identity, "alter", "test", altered)
+    worker.beat()
+    leases.operate = lambda: None
+    worker.beat()
+    assert (site.state(identity), len(runs)) == (("active", "w"), 2)
+
+
+def test_one_that_is_resumed_during_a_beat_is_tried_at_once(site: Site) -> None:
+    [identity], (worker, leases, runs) = site.subscribe("a"), interrupted(site)
+    worker.beat()
+    runs[0].failure, runs[0].works = DOWN, False
+    worker.beat()
+    runs[0].fail()
+    leases.operate = lambda: site.subscriptions.change(identity, "resume", "test", transitions.resumed)
+    worker.beat()
+    leases.operate = lambda: None
+    worker.beat()
+    assert (site.state(identity), len(runs)) == (("active", "w"), 2)
 
 
 def test_one_that_is_resumed_is_tried_at_once(site: Site) -> None:
