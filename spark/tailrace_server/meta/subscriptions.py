@@ -350,7 +350,7 @@ def shape_json(shape: Shape) -> str:
 
 def topics_json(topics: Topics) -> str:
     """Topics as JSON, which `subscription_of` reads."""
-    return as_json({"ids": dict(topics.ids), "readings": dict(topics.readings)})
+    return as_json({"ids": dict(topics.ids), "readings": dict(topics.readings), "begun": topics.begun})
 
 
 def as_json(value: object) -> str:

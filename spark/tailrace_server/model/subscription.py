@@ -142,10 +142,14 @@ class Sink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topics:
-    """The topics that progress is of: Kafka's id of each, and their readings."""
+    """The topics that progress is of: Kafka's id of each, and their readings.
+
+    `begun`: the start has counted. Topics that come later are read from their beginning, where there was none too.
+    """
 
     ids: Mapping[str, str] = field(default_factory=dict)
     readings: Mapping[str, str] = field(default_factory=dict)
+    begun: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

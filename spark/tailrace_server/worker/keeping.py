@@ -65,7 +65,7 @@ class Keeper:
         keeps that."""
         self.next = dict(end)
         # Of a topic that is gone the id is needed still, to know another one of its name.
-        self._topics = replace(topics, ids={**self._topics.ids, **topics.ids})
+        self._topics = replace(self._topics, ids={**self._topics.ids, **topics.ids}, readings=topics.readings)
         self.wrote_once = self._unkept = True
         try:
             self._save()

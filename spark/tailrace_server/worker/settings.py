@@ -94,8 +94,8 @@ def beginning(
     partitions = broker.partitions(pattern)
     firsts, topics = broker.earliest(partitions), subscription.topics
     ids = broker.ids({topic for topic, _ in partitions})
-    if not stored:
-        return _at_start(subscription, broker, partitions, firsts), replace(topics, ids=ids)
+    if not stored and not topics.begun:
+        return _at_start(subscription, broker, partitions, firsts), replace(topics, ids=ids, begun=True)
     ends = broker.latest(partitions)
     again = {topic for topic, now in ids.items() if topics.ids.get(topic, now) != now}
     again |= {partition[0] for partition in partitions if stored.get(partition, 0) > ends[partition]}
@@ -106,7 +106,7 @@ def beginning(
             raise DataLossError(_lost(subscription, partition, offset, first, again=partition[0] in again))
         offsets[partition] = first if partition[0] in again else max(offset, first)
     readings = {topic: name for topic, name in ids.items() if topic in again}
-    return offsets, Topics(ids={**topics.ids, **ids}, readings={**topics.readings, **readings})
+    return offsets, replace(topics, ids={**topics.ids, **ids}, readings={**topics.readings, **readings})
 
 
 def _at_start(

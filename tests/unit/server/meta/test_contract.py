@@ -311,7 +311,7 @@ def test_a_reset_fences_whoever_runs_it(subscriptions: Subscriptions, worker: Ne
     assert again.subscription.topics == Topics(readings={EVERY: "second"})
 
 
-TOPICS = Topics(ids={"t": "id"}, readings={"t": "another"})
+TOPICS = Topics(ids={"t": "id"}, readings={"t": "another"}, begun=True)
 
 
 def test_topics_are_kept_with_progress(subscriptions: Subscriptions, worker: NewWorker) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -61,6 +62,17 @@ def test_where_it_begins(start: Start, stored: dict[KafkaPartition, int], expect
     assert offsets == expected
     assert topics.ids.items() >= {"t": "id of t", "new": "id of new"}.items()
     assert topics.readings == {"": "r"}
+
+
+@pytest.mark.promise("subscription.take-over")
+def test_a_topic_that_comes_after_the_first_start_is_read_from_its_beginning() -> None:
+    """Whether a worker runs when it comes or not: `latest` is of the first start."""
+    of = subscription(start=Start("latest"))
+    offsets, topics = beginning(of, {}, Broker({}), "t|new", stops=True)
+    assert offsets == {}
+    offsets, topics = beginning(replace(of, topics=topics), {}, BROKER, "t|new", stops=True)
+    assert offsets == {A: 5, B: 0, NEW: 2}
+    assert topics.ids == {"t": "id of t", "new": "id of new"}
 
 
 @pytest.mark.parametrize(
