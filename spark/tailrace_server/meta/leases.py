@@ -73,12 +73,13 @@ class Leases:
         connection.execute(sa.delete(worker).where(worker.c.seen_until < now() - 100 * self._lease))
 
     def portion(self, limit: int) -> int:
-        """The most that this worker should run, of what there is to run and the workers that live."""
+        """The most that this worker should run, of what there is to run and the slots of workers that live."""
         runnable = sa.select(sa.func.count()).select_from(subscribe).where(*self._runnable())
-        living = sa.select(sa.func.count()).select_from(worker)
-        living = living.where(worker.c.cluster == self._cluster, worker.c.seen_until >= now())
+        slots = sa.select(worker.c.running + worker.c.room).where(worker.c.owner != self.owner)
+        slots = slots.where(worker.c.cluster == self._cluster, worker.c.seen_until >= now())
         with self._database.transaction() as connection:
-            return fair_portion(int(connection.scalar(runnable) or 0), int(connection.scalar(living) or 0), limit)
+            limits = [limit, *connection.scalars(slots)]
+            return min(limit, fair_portion(int(connection.scalar(runnable) or 0), limits))
 
     def claim(self, room: int, shuffle: Shuffle = list) -> list[Claim]:
         """Claim up to so many that nobody has, or whose lease has lapsed."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -93,6 +93,11 @@ def _reached(offsets: Offsets, ends: Offsets) -> bool:
     return all(offsets.get(partition, end) >= end for partition, end in ends.items())
 
 
-def fair_portion(subscriptions: int, workers: int, limit: int) -> int:
-    """The most that one of these workers should run; together they can run all, as far as `limit` of each allows."""
-    return min(limit, -(-subscriptions // max(1, workers)))
+def fair_portion(subscriptions: int, limits: Collection[int]) -> int:
+    """The most that a worker should run, as far as its limit allows; together they can run all, or as many as fit."""
+    for index, limit in enumerate(sorted(limits)):
+        portion = -(-subscriptions // (len(limits) - index))
+        if portion <= limit:
+            return portion
+        subscriptions -= limit  # others run what this one has no slots for
+    return max(limits)

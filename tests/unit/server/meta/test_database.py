@@ -72,11 +72,11 @@ def test_a_worker_counts_for_a_lease_from_its_last_sign_of_life(
     for name in "ab":
         subscriptions.subscribe(request(name), "an operator")
     left, right = (Leases(database, CLUSTER, name, LEASE) for name in ("left", "right"))
-    left.renew(0)
+    left.renew(0, room=100)
     assert left.portion(100) == 3
-    right.renew(0)
+    right.renew(0, room=100)
     clock.wait(LEASE)
     assert right.portion(100) == 2
-    left.renew(0)
+    left.renew(0, room=100)
     clock.wait(0.001)
     assert left.portion(100) == 3

@@ -54,11 +54,11 @@ def test_a_start_that_is_none(text: str) -> None:
         Start.parse(text)
 
 
-@given(st.integers(0, 1000), st.integers(1, 50))
-def test_portions_cover_everything_and_differ_by_less_than_one_each(subscriptions: int, workers: int) -> None:
-    portion = fair_portion(subscriptions, workers, 10_000)
-    assert portion * workers >= subscriptions
-    assert (portion - 1) * workers < max(1, subscriptions)
+@given(st.integers(0, 1000), st.lists(st.integers(0, 200), min_size=1, max_size=50))
+def test_portions_cover_everything_and_are_no_larger_than_that_takes(subscriptions: int, limits: list[int]) -> None:
+    portion = fair_portion(subscriptions, limits)
+    assert sum(min(portion, limit) for limit in limits) >= min(subscriptions, sum(limits))
+    assert sum(min(portion - 1, limit) for limit in limits) < max(1, min(subscriptions, sum(limits)))
 
 
 def test_what_is_behind() -> None:

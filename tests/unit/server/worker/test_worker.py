@@ -96,6 +96,16 @@ def test_it_takes_no_more_than_it_may(site: Site) -> None:
     assert worker.running == 3
 
 
+def test_what_a_small_worker_has_no_slots_for_a_large_one_runs(site: Site) -> None:
+    """Else it stands still for ever, although there are free slots."""
+    site.subscribe(*"abcdefgh")
+    small, large = site.worker("small", most=2), site.worker("large", most=50)
+    for _ in range(3):
+        small.beat()
+        large.beat()
+    assert (small.running, large.running) == (2, 6)
+
+
 @pytest.mark.parametrize("operation", [transitions.paused, transitions.cancelled])
 def test_what_an_operator_ends_is_finished_and_released(site: Site, operation: transitions.Transition) -> None:
     [identity], worker = site.subscribe("a"), site.worker("w")
