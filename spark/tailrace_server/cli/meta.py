@@ -79,8 +79,11 @@ def restore_(
 
 
 def _lines(file: Path) -> list[str]:
+    """Not by `splitlines`: it ends a line at signs that JSON has within texts."""
     try:
-        text = sys.stdin.read() if str(file) == "-" else file.read_text("utf-8")
+        if str(file) == "-":
+            return sys.stdin.readlines()
+        with file.open(encoding="utf-8") as stream:
+            return stream.readlines()
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"{file}: cannot be read: {error}") from None
-    return text.splitlines()
