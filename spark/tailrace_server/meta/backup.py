@@ -20,7 +20,7 @@ PORTABLE: Final = (subscribe, progress, snapshot_progress, delivery, api_key, au
 """What is kept, referenced tables first. Leases and signs of life are of the servers that run."""
 
 _FIRST_SECOND: Final = 1_577_836_800  # of 2020, so that ids fit 32 bits until 2088
-_OF_SERVERS: Final = ("owner", "lease_until", "retry_at", "written", "left_out")
+_OF_SERVERS: Final = tuple(f"subscribe.{name}" for name in ("owner", "lease_until", "retry_at", "written", "left_out"))
 
 
 def lines_of(database: MetaDatabase) -> Iterator[str]:
@@ -90,7 +90,7 @@ def _records(lines: Iterable[str]) -> Iterator[Mapping[str, Any]]:
 
 def rows_of(connection: sa.Connection, table: sa.Table) -> Iterator[dict[str, Any]]:
     """The rows of a table in the order of its key, without what servers note of themselves."""
-    columns = [column for column in table.columns if column.name not in _OF_SERVERS]
+    columns = [column for column in table.columns if str(column) not in _OF_SERVERS]
     statement = sa.select(*columns).order_by(*table.primary_key.columns)
     yield from map(dict, connection.execute(statement).mappings())
 

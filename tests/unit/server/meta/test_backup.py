@@ -15,11 +15,12 @@ from tailrace_server.meta.database import MetaDatabase
 from tailrace_server.meta.leases import Leases
 from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_server.model import transitions
-from tailrace_server.model.delivery import PartitionProgress
+from tailrace_server.model.delivery import News, PartitionProgress
 from tailrace_server.model.subscription import ConflictError, LostLeaseError, Shape, Start
 from tests.unit.server.requests import CLUSTER, request
 
 WHO = "an operator"
+NEWS = News(wrote=True, letters=2, complete_seconds=1.0)
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def content(subscriptions: Subscriptions, database: MetaDatabase, worker: Callab
     for asked in (request("a", shape=shape), request("b", start=Start("latest")), request("c")):
         subscriptions.subscribe(asked, WHO)
     claim = next(claim for claim in worker("w").claim(3) if claim.subscription.name == "a")
-    worker("w").save(claim, {("t", 0): PartitionProgress(7, 9), ("t", 1): PartitionProgress(2**40)})
+    worker("w").save(claim, {("t", 0): PartitionProgress(7, 9), ("t", 1): PartitionProgress(2**40)}, NEWS)
     last = subscriptions.all(CLUSTER)[-1]
     subscriptions.change(last.id, "cancel", WHO, transitions.cancelled)
     return ApiKeys(database).add("ci", Role.OPERATE)
@@ -54,6 +55,7 @@ def test_what_is_restored_is_what_was_there(
         identities = [item.id for item in running]
         assert restored.progress(identities) == subscriptions.progress(identities)
         assert restored.audit(None, 100) == subscriptions.audit(None, 100)
+        assert restored.deliveries(identities)[1] == subscriptions.deliveries(identities)[1]
         caller = ApiKeys(other).caller(content)
         assert caller is not None
         assert caller.role is Role.OPERATE
