@@ -200,10 +200,10 @@ class Leases:
         with self._database.transaction() as connection:
             self._require(connection, claim)
             statement = sa.select(subscribe).where(subscribe.c.id == claim.subscription.id)
-            stored = subscription_of(first(connection, statement))
-            if stored.state not in RUNNABLE or stored.revision != claim.subscription.revision:
-                return stored
-            reported = changed(stored)
+            row = first(connection, statement)
+            if row["state"] not in _RUNNABLE or row["revision"] != claim.subscription.revision:
+                return claim.subscription  # a later version may have altered it to what this one cannot read
+            reported = changed(subscription_of(row))
             values: dict[str, Any] = {
                 "state": str(State(reported.state)),
                 "reason": reported.reason,

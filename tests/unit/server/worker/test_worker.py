@@ -8,12 +8,14 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
+import sqlalchemy as sa
 
 from tailrace_common.sections.server import ServerSettings
 from tailrace_schemas.errors import ServiceError
 from tailrace_server.meta.database import MetaDatabase
 from tailrace_server.meta.leases import Claim, Leases
 from tailrace_server.meta.subscriptions import Subscriptions
+from tailrace_server.meta.tables import subscribe
 from tailrace_server.model import transitions
 from tailrace_server.model.subscription import INITIAL, SNAPSHOT, Shape, Start, State
 from tailrace_server.worker.failures import Failure
@@ -627,3 +629,23 @@ def test_a_watch_ends_what_runs_when_the_lease_ends(site: Site) -> None:
     with watched(worker):
         site.now = LEASE
         until(lambda: run.stopped, "the end of the run")
+
+
+@pytest.mark.promise("subscription.isolated")
+def test_what_a_later_version_has_altered_ends_no_worker_of_this_one(site: Site) -> None:
+    """Its last batch may wait for its sink meanwhile."""
+    [later, other], worker = site.subscribe("later", "other"), site.worker("w")
+    worker.beat()
+    [run] = [run for run in site.runs["w"] if run.claim.subscription.id == later]
+    run.quick = False
+    with site.database.transaction() as connection:
+        altered = sa.update(subscribe).where(subscribe.c.id == later)
+        connection.execute(altered.values(shape='{"colour": "red"}', revision=1))
+    worker.beat()
+    run.failure, run.works = DOWN, False
+    worker.beat()
+    run.ended = True
+    worker.beat()
+    worker.beat()
+    assert (worker.running, site.state(other)) == (1, ("active", "w"))
+    assert site.subscriptions.all(CLUSTER)[0].owner is None
