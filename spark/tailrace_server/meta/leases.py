@@ -206,8 +206,8 @@ class Leases:
             reported = changed(subscription_of(row))
             values: dict[str, Any] = {
                 "state": str(State(reported.state)),
-                "reason": reported.reason,
-                "action": reported.action,
+                "reason": _storable(reported.reason),
+                "action": _storable(reported.action),
                 "attempts": reported.attempts,
             }
             connection.execute(sa.update(subscribe).where(*self._same(claim)).values(values))
@@ -228,6 +228,11 @@ class Leases:
             subscribe.c.owner == self.owner,
             subscribe.c.token == claim.token,
         )
+
+
+def _storable(text: str) -> str:
+    """With `?` for halves of characters, which a service may have said and no database takes, and for NUL."""
+    return text.replace("\0", "?").encode(errors="replace").decode()
 
 
 def _keep_news(connection: sa.Connection, identity: int, news: News) -> None:

@@ -340,6 +340,17 @@ def test_a_failure_is_reported_and_an_operators_state_wins(subscriptions: Subscr
     assert leases.renew(1)[one.id].state is State.PAUSED
 
 
+def test_a_reason_is_kept_whatever_signs_a_service_has_put_into_it(
+    subscriptions: Subscriptions, worker: NewWorker
+) -> None:
+    """Halves of characters, as JSON has them, and what PostgreSQL has in no text: else no beat of a worker is whole."""
+    [one] = made(subscriptions, "a")
+    leases = worker("w")
+    [claim] = leases.claim(1)
+    leases.report(claim, partial(transitions.failed, reason="it said \ud83d\0 ä", action="start it"))
+    assert subscriptions.get(one.id).reason == "it said ?? ä"
+
+
 def test_what_is_left_out_is_kept_with_its_reasons(subscriptions: Subscriptions, worker: NewWorker) -> None:
     [one] = made(subscriptions, "a")
     leases = worker("w")
