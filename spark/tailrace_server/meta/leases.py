@@ -145,17 +145,19 @@ class Leases:
         news: News | None = None,
         topics: Topics | None = None,
     ) -> None:
-        """Keep how far a subscription is in its sink, and of which topics.
+        """Keep how far a subscription is in its sink, and of which topics. Of partitions that are read no more the end
+        is forgotten: they may be gone.
 
         Raises LostLeaseError where this worker may not say so.
         """
         identity = claim.subscription.id
         with self._database.transaction() as connection:
             self._require(connection, claim)
-            statement = sa.select(progress.c.topic, progress.c.kafka_partition)
-            rows = connection.execute(statement.where(progress.c.subscription == identity)).all()
-            existing = {(topic, partition) for topic, partition in rows}
-            for (topic, partition), position in positions.items():
+            columns = progress.c.topic, progress.c.kafka_partition, progress.c.next_offset, progress.c.end_offset
+            rows = connection.execute(sa.select(*columns).where(progress.c.subscription == identity)).all()
+            existing = {(topic, partition) for topic, partition, *_ in rows}
+            unread = {(row[0], row[1]): PartitionProgress(row[2]) for row in rows if row[3] is not None}
+            for (topic, partition), position in {**unread, **positions}.items():
                 values = {"next_offset": position.next, "end_offset": position.end, "changed": now()}
                 key = {"subscription": identity, "topic": topic, "kafka_partition": partition}
                 if (topic, partition) in existing:

@@ -10,7 +10,7 @@ import pytest
 from tailrace_server.meta.leases import Leases
 from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_server.model import transitions
-from tailrace_server.model.delivery import Delivery, News, PartitionProgress
+from tailrace_server.model.delivery import Delivery, News, PartitionProgress, total_behind
 from tailrace_server.model.subscription import LostLeaseError, Start
 from tests.unit.server.requests import request
 
@@ -74,3 +74,15 @@ def test_a_reset_of_the_log_forgets_how_complete_it_was(subscriptions: Subscript
     )
     kept = subscriptions.deliveries([one.id])[1][one.id]
     assert (kept.complete_to, kept.letters) == (None, 1)
+
+
+def test_a_topic_that_is_read_no_more_is_not_behind(subscriptions: Subscriptions, worker: NewWorker) -> None:
+    """As one that was deleted while nobody ran the subscription. Where it was read to is kept: it may come again."""
+    one = subscriptions.subscribe(request(), WHO)[0]
+    leases = worker("w")
+    [claim] = leases.claim(1)
+    leases.save(claim, {**POSITIONS, ("gone", 0): PartitionProgress(1, 50)})
+    leases.save(claim, {("t", 0): PartitionProgress(9, 9)})
+    [kept] = subscriptions.progress([one.id]).values()
+    assert kept == {("t", 0): PartitionProgress(9, 9), ("gone", 0): PartitionProgress(1)}
+    assert total_behind(kept.values()) == 0
