@@ -120,7 +120,7 @@ class View:
         state, lag, percent = self.answer["state"], self.answer["behind"], self.answer["snapshot_percent"]
         if state != "active":
             return {"failing": "will try again", "paused": "stands still", "done": "has ended"}.get(state, "ended")
-        if self.answer["owner"] is None:
+        if not self.answer["running"]:
             return "waits for a worker"
         if waits_for_its_table(self.answer):
             return "waits for its table"

@@ -195,6 +195,7 @@ def test_a_list_says_how_far_each_is_in_time_and_why_one_fails_across_its_width(
     ("values", "stage"),
     [
         ({"owner": None, "running": False}, "waits for a worker"),
+        ({"owner": "killed", "running": False}, "waits for a worker"),
         ({"behind": None}, "starting"),
         ({"behind": None, "reason": "shop.orders has no cdc"}, "waits for its table"),
         ({"behind": 0}, "follows the log"),
