@@ -68,6 +68,7 @@ class Worker:
         self._noted: dict[int, Failure] = {}
         self._leased_until = clock()
         self._refreshed = clock()
+        self._due: list[int] = []  # whose topics' ends are to be kept
 
     @property
     def running(self) -> int:
@@ -85,6 +86,7 @@ class Worker:
             self._give_up(portion)
             self._look_after()
             self._take_up(portion)
+            self._refresh()
         except ServiceError as error:
             log.warning("%s; what runs goes on until its lease ends", error)
             if self.expire() <= 0:
@@ -158,9 +160,6 @@ class Worker:
         """
         is_full = self.running >= self._settings.most_subscriptions  # those that end free their slots soon
         shortage = len(self._not_run(self._leases.free())) - len(self._ending) if is_full else 0
-        refresh = self._clock() - self._refreshed >= _REFRESH_SECONDS
-        if refresh:
-            self._refreshed = self._clock()
         for identity, run in list(self._runs.items()):
             try:
                 if run.ended:
@@ -174,12 +173,23 @@ class Worker:
                 ):
                     self._end(identity, pause)
                     shortage -= 1
-                if refresh:
-                    run.refresh()
             except LostLeaseError:
                 self._end(identity)
                 if run.ended:
                     self._forget(identity)
+
+    def _refresh(self) -> None:
+        """Keep where topics end, of as many as a third of a lease allows. The others' turn is at the next beats."""
+        began = self._clock()
+        if not self._due and began - self._refreshed >= _REFRESH_SECONDS:
+            self._refreshed, self._due = began, list(self._runs)
+        while self._due and self._clock() - began < self._settings.lease_seconds / 3:
+            identity = self._due.pop()
+            try:
+                if identity in self._runs:
+                    self._runs[identity].refresh()
+            except LostLeaseError:
+                self._end(identity)
 
     def _gives_way(self, identity: int, run: Running) -> float | None:
         """For how many seconds another may have the slot of one that does nothing; None: it keeps its slot."""

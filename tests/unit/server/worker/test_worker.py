@@ -649,3 +649,37 @@ def test_what_a_later_version_has_altered_ends_no_worker_of_this_one(site: Site)
     worker.beat()
     assert (worker.running, site.state(other)) == (1, ("active", "w"))
     assert site.subscriptions.all(CLUSTER)[0].owner is None
+
+
+class Slow(Run):
+    """One whose topics' ends take three seconds to be asked for and kept."""
+
+    def __init__(self, claim: Claim, clock: ManualClock) -> None:
+        super().__init__(claim)
+        self._clock = clock
+        self.refreshed = 0
+
+    def refresh(self) -> None:
+        self._clock.now += 3
+        self.refreshed += 1
+
+
+@pytest.mark.promise("subscription.one-owner")
+def test_leases_do_not_end_while_ends_are_asked_for(site: Site) -> None:
+    """As of a slow Kafka: it tells people of lag, and is not worth a lease. All have their turns."""
+    names, runs = [f"s{number}" for number in range(30)], list[Slow]()
+    site.subscribe(*names)
+
+    def start(claim: Claim) -> Run:
+        runs.append(Slow(claim, site.clock))
+        return runs[-1]
+
+    leases = Leases(site.database, CLUSTER, "w", LEASE)
+    settings = ServerSettings(lease_seconds=LEASE, longest_pause_seconds=300, most_subscriptions=50)
+    worker = Worker(leases, start, settings, clock=lambda: site.now, random=lambda: 0.0)
+    worker.beat()
+    site.now += 6
+    for _ in range(8):
+        worker.beat()
+        assert worker.expire() > 0
+    assert (min(run.refreshed for run in runs) > 0, any(run.stopped for run in runs)) == (True, False)
