@@ -10,7 +10,7 @@ from typing import Final, Protocol
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import DataLossError
 from tailrace_schemas.topics import MAX_NAME, KafkaPartition, topic_component
-from tailrace_server.model.subscription import EARLIEST, Subscription, TableName, Topics
+from tailrace_server.model.subscription import EARLIEST, ONLY, Subscription, TableName, Topics
 from tailrace_server.operations.asking import own_settings
 from tailrace_spark.job.offsets import Offsets
 
@@ -91,6 +91,8 @@ def beginning(
     stream.fail_on_data_loss: then DataLossError is raised where Kafka deleted what was not read, or the topic was made
     again. Raises ServiceError.
     """
+    if stored and subscription.snapshot == ONLY:  # no log is read; who asks for it later is told what it lost
+        return stored, subscription.topics
     partitions = broker.partitions(pattern)
     firsts, topics = broker.earliest(partitions), subscription.topics
     ids = broker.ids({topic for topic, _ in partitions})

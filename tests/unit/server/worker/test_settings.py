@@ -12,7 +12,7 @@ import pytest
 
 from tailrace_schemas.errors import DataLossError
 from tailrace_schemas.topics import KafkaPartition, table_topic
-from tailrace_server.model.subscription import Start, TableName, Topics
+from tailrace_server.model.subscription import INITIAL, ONLY, SNAPSHOT, Shape, Start, TableName, Topics
 from tailrace_server.worker.settings import beginning, topics_pattern
 from tailrace_spark.job.offsets import Offsets, starting_at
 from tests.unit.server.requests import subscription
@@ -99,6 +99,15 @@ def test_what_kafka_lost_is_said_or_read_past(
     offsets, topics = beginning(of, stored, BROKER, "t", stops=False)
     assert offsets == {A: 5, B: 0}
     assert topics == Topics(ids={"t": "id of t", "gone": "g"}, readings=readings)
+
+
+@pytest.mark.parametrize("stored", [{A: 3}, {A: 7, B: 11}])
+def test_what_reads_tables_alone_waits_for_no_log_and_passes_over_nothing(stored: dict[KafkaPartition, int]) -> None:
+    """Who asks for its log later is told what that has lost."""
+    of = subscription(shape=Shape(stream={SNAPSHOT: ONLY}), topics=Topics(ids={"t": "another"}, begun=True))
+    assert beginning(of, stored, BROKER, "t", stops=True) == (stored, of.topics)
+    with pytest.raises(DataLossError):
+        beginning(replace(of, shape=Shape(stream={SNAPSHOT: INITIAL})), stored, BROKER, "t", stops=True)
 
 
 def test_sparks_options_begin_there() -> None:
