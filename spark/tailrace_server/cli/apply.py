@@ -82,7 +82,8 @@ def plan(operations: Operations, declared: list[Declared], *, prune: bool, check
         state = answer["state"] or "active"
         if answer["change"] != "none":
             rows.append({name: answer[name] for name in ("reference", "change", "differences")})
-        if (state == "paused") != (item.state == "paused"):
+        # Nothing runs one that is done, and it cannot be paused; altered it is active again.
+        if (state == "paused") != (item.state == "paused") and (state, answer["change"]) != ("done", "none"):
             operation = "pause" if item.state == "paused" else "resume"
             rows.append({"reference": answer["reference"], "change": operation, "differences": []})
     if prune:

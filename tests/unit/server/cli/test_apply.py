@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,13 @@ from typer.testing import CliRunner
 
 from tailrace.cli.main import complete
 from tailrace_schemas.errors import SettingsError
-from tailrace_server.cli.apply import declared_in
+from tailrace_server.cli.apply import Declared, carry_out, declared_in, plan
+from tailrace_server.meta.subscriptions import Subscriptions
+from tailrace_server.model import transitions
+from tailrace_server.operations.asking import Asked
+from tailrace_server.operations.operations import DirectOperations
 from tests.unit.server.api.conftest import served
+from tests.unit.server.requests import settings
 
 __all__ = ["served"]  # a fixture
 
@@ -124,3 +131,15 @@ def test_nothing_is_cancelled_where_nobody_can_be_asked() -> None:
     refused = CliRunner().invoke(complete(), ["cancel", "w"])
     assert (refused.exit_code, "There is no terminal to ask on: give --yes" in refused.output) == (2, True)
     assert CliRunner().invoke(complete(), ["cancel", "w", "--yes"]).exit_code == 0
+
+
+def test_one_that_is_done_with_its_snapshot_is_as_good_as_paused(subscriptions: Subscriptions) -> None:
+    """Nothing runs it. A pause would be refused, when half of the file is done."""
+    operations = DirectOperations(subscriptions, settings(), "test")
+    paused = Declared(Asked(table="shop.orders", name="w", target="dwh"), "paused")
+    made, _ = operations.subscribe(paused.asked)
+    subscriptions.change(made["id"], "finish", "test", partial(transitions.finished, reason=""))
+    assert plan(operations, [paused], prune=False) == []
+    altered = replace(paused, asked=replace(paused.asked, where="id > 1"))
+    carry_out(operations, [altered], plan(operations, [altered], prune=False))
+    assert operations.details("w")["state"] == "paused"
