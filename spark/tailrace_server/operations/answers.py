@@ -10,7 +10,7 @@ from typing import Any, Final
 from tailrace_schemas.errors import CorruptError
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_server.model.delivery import Delivery, PartitionProgress, total_behind
-from tailrace_server.model.subscription import NEVER, State, Subscription
+from tailrace_server.model.subscription import NEVER, RUNNABLE, State, Subscription
 from tailrace_spark.snapshot.progress import Snapshots, TableSnapshot, snapshots_from_json, status_row
 from tailrace_spark.snapshot.ranges import pairs_of
 
@@ -92,13 +92,15 @@ def waits_for_its_table(answer: Answer) -> bool:
 
 
 def _unclaimed(subscription: Subscription, record: Kept) -> tuple[str, str] | None:
-    """Why nobody runs one that is active, for longer than a lease by now, and what to do; else None."""
+    """Why nobody runs one that is to run, for longer than a lease by now, and what to do; else None."""
     since = subscription.lease_until or subscription.created
-    if subscription.state is not State.ACTIVE or record.now - since <= record.lease:
+    if subscription.state not in RUNNABLE or record.now - since <= record.lease:
         return None
     living, room = record.workers
     if not living:
         return "no worker runs", "start `tailrace server`"
+    if subscription.state is State.FAILING:  # it waits for its next try
+        return None
     if not room:
         return f"no worker has a free slot, of {living}", "start another server, or raise server.most_subscriptions"
     return (

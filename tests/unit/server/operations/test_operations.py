@@ -14,6 +14,7 @@ from tailrace_server.meta.database import MetaDatabase
 from tailrace_server.meta.leases import Leases
 from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_server.meta.tables import snapshot_progress, subscribe
+from tailrace_server.model import transitions
 from tailrace_server.model.delivery import PartitionProgress
 from tailrace_server.model.subscription import (
     ConflictError,
@@ -82,6 +83,27 @@ def test_one_that_nobody_runs_says_why_after_a_lease(tmp_path: Path, rooms: list
         assert later(30) == ""
         claimant.release(claim)
         assert (later(30), reason in later(1)) == ("", True)
+
+
+@pytest.mark.parametrize(
+    ("rooms", "reason"), [([], "no worker runs"), ([0], "the sink is down"), ([3], "the sink is down")]
+)
+def test_one_that_fails_says_that_nobody_tries_it_again(tmp_path: Path, rooms: list[int], reason: str) -> None:
+    """Where a worker lives it is the sink that somebody has to look at."""
+    clock = ManualClock(1e9)
+    with by(clock), MetaDatabase(f"sqlite:///{tmp_path / 'meta.db'}") as database:
+        database.prepare()
+        operations = DirectOperations(Subscriptions(database), settings(), "tester")
+        operations.subscribe(ask())
+        claimant = Leases(database, CLUSTER, "claimant", settings().server.lease_seconds)
+        [claim] = claimant.claim(1)
+        claimant.report(claim, partial(transitions.failed, reason="the sink is down", action="start it"))
+        claimant.release(claim, 300)
+        clock.wait(31)
+        for number, room in enumerate(rooms):
+            Leases(database, CLUSTER, f"w{number}", 600).renew(0, room)
+        [answer] = operations.all()
+        assert (answer["state"], answer["reason"]) == ("failing", reason)
 
 
 def test_what_is_altered_and_what_stays(operations: DirectOperations) -> None:
