@@ -39,6 +39,7 @@ class Kept:
 def answer_of(subscription: Subscription, kept: Kept) -> Answer:
     """One subscription, with how far its sink is behind."""
     (snapshots, unread), delivery = _snapshots(kept.ranges), kept.delivery
+    running = subscription.owner is not None and (subscription.lease_until or 0) >= kept.now
     reason, action = _unclaimed(subscription, kept) or (subscription.reason or unread, subscription.action)
     return {
         "id": subscription.id,
@@ -56,8 +57,8 @@ def answer_of(subscription: Subscription, kept: Kept) -> Answer:
         "written": None if delivery.written is None else time_of(delivery.written),
         "letters": delivery.letters,
         "letters_since": None if delivery.letters_since is None else time_of(delivery.letters_since),
-        "owner": subscription.owner,
-        "running": subscription.owner is not None and (subscription.lease_until or 0) >= kept.now,
+        "owner": subscription.owner if running else None,
+        "running": running,
         "reason": reason,
         "action": action,
         "left_out": dict(subscription.left_out),

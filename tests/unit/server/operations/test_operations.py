@@ -106,6 +106,22 @@ def test_one_that_fails_says_that_nobody_tries_it_again(tmp_path: Path, rooms: l
         assert (answer["state"], answer["reason"]) == ("failing", reason)
 
 
+def test_what_a_killed_worker_ran_has_no_owner_once_its_lease_has_ended(tmp_path: Path) -> None:
+    """By that people know when they may remove what a cancelled one wrote, and nobody takes that over."""
+    clock = ManualClock(1e9)
+    with by(clock), MetaDatabase(f"sqlite:///{tmp_path / 'meta.db'}") as database:
+        database.prepare()
+        operations = DirectOperations(Subscriptions(database), settings(), "tester")
+        operations.subscribe(ask())
+        Leases(database, CLUSTER, "killed", 30).claim(1)
+        operations.cancel("warehouse")
+        [cancelled] = operations.all(cancelled=True)
+        assert (cancelled["owner"], cancelled["running"]) == ("killed", True)
+        clock.wait(31)
+        [cancelled] = operations.all(cancelled=True)
+        assert (cancelled["owner"], cancelled["running"]) == (None, False)
+
+
 def test_what_is_altered_and_what_stays(operations: DirectOperations) -> None:
     operations.subscribe(ask())
     stream: dict[str, bool | int | float | str | None] = {"trigger_seconds": 5}
