@@ -69,8 +69,10 @@ class Leases:
         if not updated.rowcount:
             announced = {"owner": self.owner, "cluster": self._cluster, "started": now(), **values}
             connection.execute(sa.insert(worker).values(announced))
-        # A worker that was killed leaves its row.
-        connection.execute(sa.delete(worker).where(worker.c.seen_until < now() - 100 * self._lease))
+        # A worker that was killed leaves its row. MySQL would wait for the rows of all others to look at them.
+        killed = sa.select(worker.c.owner).where(worker.c.seen_until < now() - 100 * self._lease)
+        for owner in connection.scalars(killed).all():
+            connection.execute(sa.delete(worker).where(worker.c.owner == owner))
 
     def portion(self, limit: int) -> int:
         """The most that this worker should run, of what there is to run and the slots of workers that live."""

@@ -18,6 +18,7 @@ from tailrace_server.meta.database import MetaDatabase, now
 from tailrace_server.meta.leases import Leases
 from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_server.meta.tables import metadata, subscribe
+from tailrace_server.meta.tables import worker as workers
 from tailrace_server.model import transitions
 from tailrace_server.model.delivery import PartitionProgress
 from tailrace_server.model.subscription import (
@@ -290,6 +291,28 @@ def test_one_that_has_left_keeps_its_leases_and_no_share(
         assert int(connection.scalar(column) or 0) > before > 0
     assert heir.portion(100) == 2
     assert [other.subscription.name for other in heir.claim(2)] == ["b"]
+
+
+def test_no_worker_waits_for_another_one_to_say_that_it_lives(
+    database: MetaDatabase, url: str, worker: NewWorker
+) -> None:
+    """Each would wait for the other, and one lose its beat."""
+    if url.startswith("sqlite"):
+        pytest.skip("one writes at a time there")
+    worker("other").renew(0)
+    with database.transaction() as connection:
+        connection.execute(sa.update(workers).where(workers.c.owner == "other").values(running=1))
+        worker("one").renew(0)
+        worker("one").renew(1)
+
+
+def test_a_worker_that_was_killed_leaves_no_row_for_ever(database: MetaDatabase, worker: NewWorker) -> None:
+    worker("killed").renew(0)
+    with database.transaction() as connection:
+        connection.execute(sa.update(workers).values(seen_until=0))
+    worker("one").renew(0)
+    with database.transaction() as connection:
+        assert connection.scalars(sa.select(workers.c.owner)).all() == ["one"]
 
 
 def test_a_reset_fences_whoever_runs_it(subscriptions: Subscriptions, worker: NewWorker) -> None:
