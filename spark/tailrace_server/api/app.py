@@ -105,8 +105,10 @@ def _changing(app: FastAPI, operations: OperationsFor, access: Access) -> None:
     @app.put(
         PREFIX + "/subscriptions", summary="Make it so: a new one, or the existing one with exactly these settings"
     )
-    def declare(spec: Asked, caller: Operator, dry_run: bool = False, check: Checking = True) -> Answer:
-        return operations(caller.name).declare(spec, dry_run=dry_run, check=check)
+    def declare(
+        spec: Asked, caller: Operator, dry_run: bool = False, check: Checking = True, paused: bool = False
+    ) -> Answer:
+        return operations(caller.name).declare(spec, dry_run=dry_run, check=check, paused=paused)
 
     @app.patch(_ONE, summary="Run it with other settings")
     def alter(table: str, name: str, alteration: Alteration, caller: Operator, check: Checking = True) -> Answer:

@@ -96,12 +96,13 @@ def plan(operations: Operations, declared: list[Declared], *, prune: bool, check
 
 def carry_out(operations: Operations, declared: list[Declared], rows: list[Answer], *, check: bool = True) -> None:
     """Do what was planned."""
-    by_reference = {f"{item.asked.table}/{item.asked.name}": item.asked for item in declared}
+    by_reference = {f"{item.asked.table}/{item.asked.name}": item for item in declared}
     for row in rows:
         reference = str(row["reference"])
         match row["change"]:
             case "subscribe" | "alter":
-                operations.declare(by_reference[reference], check=check)
+                item = by_reference[reference]
+                operations.declare(item.asked, check=check, paused=item.state == "paused")
             case "pause":
                 operations.pause(reference)
             case "resume":

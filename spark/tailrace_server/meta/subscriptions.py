@@ -39,19 +39,22 @@ class Subscriptions:
     def __init__(self, database: MetaDatabase) -> None:
         self._database = database
 
-    def subscribe(self, request: Request, user: str) -> tuple[Subscription, bool]:
-        """The subscription of a request, and whether it is new. Raises ConflictError where the name is another's."""
-        try:
-            return self._subscribe(request, user)
-        except _TakenError:  # somebody asked for it at the same moment
-            return self._subscribe(request, user)
+    def subscribe(self, request: Request, user: str, state: State = State.ACTIVE) -> tuple[Subscription, bool]:
+        """The subscription of a request, and whether it is new: then it has this state.
 
-    def _subscribe(self, request: Request, user: str) -> tuple[Subscription, bool]:
+        Raises ConflictError where the name is another's.
+        """
+        try:
+            return self._subscribe(request, user, state)
+        except _TakenError:  # somebody asked for it at the same moment
+            return self._subscribe(request, user, state)
+
+    def _subscribe(self, request: Request, user: str, state: State) -> tuple[Subscription, bool]:
         with self._database.transaction() as connection:
             existing = first(connection, _live(request.table, request.name).with_for_update())
             if existing is not None:
                 return _same(request, subscription_of(existing)), False
-            values = {**_new(request), "created": now()}
+            values = {**_new(request), "state": str(state), "created": now()}
             try:
                 inserted = connection.execute(sa.insert(subscribe).values(values))
             except IntegrityError:

@@ -18,6 +18,7 @@ from tailrace_server.model.subscription import (
     RefusedRequestError,
     Request,
     Start,
+    State,
     Subscription,
     TableName,
     UnknownSubscriptionError,
@@ -87,9 +88,10 @@ class Operations(Protocol):
         With `check` the table, its columns and the sink are looked at first. The answer has `notes` on what was seen.
         """
 
-    def declare(self, spec: Asked, *, dry_run: bool = False, check: bool = True) -> Answer:
+    def declare(self, spec: Asked, *, dry_run: bool = False, check: bool = True, paused: bool = False) -> Answer:
         """Make it so: a new subscription, or the existing one with exactly these settings. With `dry_run` nothing is.
 
+        A new one is `paused` from its beginning: else a worker could take it up before a pause comes.
         The answer has `reference`, `change` (subscribe, alter, none), `differences` in words, and the `state` before.
         What changes is checked as by `subscribe`.
         """
@@ -161,14 +163,14 @@ class DirectOperations:
         existing = self._subscriptions.find(table, require_name(spec.name))
         return existing, checked(with_snapshot(spec, existing, self._settings), self._settings)
 
-    def declare(self, spec: Asked, *, dry_run: bool = False, check: bool = True) -> Answer:
+    def declare(self, spec: Asked, *, dry_run: bool = False, check: bool = True, paused: bool = False) -> Answer:
         existing, request = self._requested(spec)
         reference = f"{request.table}/{request.name}"
         if existing is None:
             if check:
                 self._require_well(request)
             if not dry_run:
-                self._subscriptions.subscribe(request, self._user)
+                self._subscriptions.subscribe(request, self._user, State.PAUSED if paused else State.ACTIVE)
             return {"reference": reference, "change": "subscribe", "differences": [], "state": None}
         altered = partial(transitions.altered, sink=request.sink, shape=request.shape, revision=existing.revision)
         altered(existing)  # raises for another target

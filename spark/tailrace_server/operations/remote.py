@@ -55,8 +55,9 @@ class RemoteOperations(Closing):
         answer = self._asked("POST", f"/subscriptions?check={str(check).lower()}", asdict(spec))
         return answer.json(), answer.status_code == 201
 
-    def declare(self, spec: Asked, *, dry_run: bool = False, check: bool = True) -> Answer:
-        path = f"/subscriptions?dry_run={str(dry_run).lower()}&check={str(check).lower()}"
+    def declare(self, spec: Asked, *, dry_run: bool = False, check: bool = True, paused: bool = False) -> Answer:
+        chosen = {"dry_run": dry_run, "check": check, "paused": paused}
+        path = f"/subscriptions?{'&'.join(f'{name}={value}'.lower() for name, value in chosen.items())}"
         declared: Answer = self._asked("PUT", path, asdict(spec)).json()
         return declared
 

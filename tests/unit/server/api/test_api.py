@@ -115,7 +115,12 @@ def test_what_a_request_does_not_take_is_refused_and_changes_nothing(served: Ser
     ask(served, Role.ADMIN, "POST", "/v1/subscriptions?check=false", BODY)
     for method, path, body, words in (
         ("DELETE", f"{ONE}?drop_target=true", None, "drop_target: unknown parameter; this request takes none"),
-        ("PUT", "/v1/subscriptions?dryrun=true", BODY, "dryrun: unknown parameter; this request takes dry_run, check"),
+        (
+            "PUT",
+            "/v1/subscriptions?dryrun=true",
+            BODY,
+            "dryrun: unknown parameter; this request takes dry_run, check, paused",
+        ),
         ("PATCH", ONE, {"spark": {"spark.executor.memory": "2g"}}, "spark: Unexpected keyword argument"),
         ("POST", "/v1/subscriptions", {"target": "dwh"}, "table: Field required; name: Field required"),
     ):

@@ -13,12 +13,13 @@ import pytest
 from typer.testing import CliRunner
 
 from tailrace.cli.main import complete
-from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_server.cli.apply import Declared, carry_out, declared_in, plan
 from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_server.model import transitions
 from tailrace_server.operations.asking import Asked
 from tailrace_server.operations.operations import DirectOperations
+from tailrace_server.operations.remote import RemoteOperations
 from tests.unit.server.api.conftest import served
 from tests.unit.server.requests import settings
 
@@ -131,6 +132,24 @@ def test_nothing_is_cancelled_where_nobody_can_be_asked() -> None:
     refused = CliRunner().invoke(complete(), ["cancel", "w"])
     assert (refused.exit_code, "There is no terminal to ask on: give --yes" in refused.output) == (2, True)
     assert CliRunner().invoke(complete(), ["cancel", "w", "--yes"]).exit_code == 0
+
+
+@pytest.mark.slow
+def test_one_that_is_declared_paused_is_never_active(door: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a worker takes it up before the pause comes, or for good where that never comes."""
+
+    def lose(_operations: object, _reference: str) -> None:
+        raise ServiceError("the command was killed")
+
+    for operations in (DirectOperations, RemoteOperations):
+        monkeypatch.setattr(operations, "pause", lose)
+    Path("subscriptions.toml").write_text(FILE)
+    CliRunner().invoke(complete(), ["apply", "-f", "subscriptions.toml", "--unchecked", *door])
+    listed = CliRunner().invoke(complete(), ["subscriptions", *door]).stdout.splitlines()
+    assert [(row["name"], row["state"]) for row in map(json.loads, listed)] == [
+        ("lake", "paused"),
+        ("warehouse", "active"),
+    ]
 
 
 def test_one_that_is_done_with_its_snapshot_is_as_good_as_paused(subscriptions: Subscriptions) -> None:
