@@ -153,6 +153,15 @@ class Masks:
 
     def _masked(self, table: Table) -> _Masked:
         columns = {name: self._seen(table, column) for name, column in columns_by_name(table).items()}
+        names_before = {
+            masked_column.column.name_bytes: column.name_bytes
+            for column in table.columns
+            if (masked_column := columns[column.name_bytes]) is not None
+        }
+        for name, masked_column in columns.items():
+            # A dropped column whose name another one has now: nothing of it is that one's, its drop neither.
+            if masked_column is not None and names_before.get(masked_column.column.name_bytes, name) != name:
+                columns[name] = None
         keys = [self._seen_key(table, column) for column in table.key]
         split = len(table.partition_key)
         visible = Table(
@@ -166,7 +175,8 @@ class Masks:
             dropped=tuple(
                 DroppedColumn(masked_column.column, dropped.dropped_at)
                 for dropped in table.dropped
-                if (masked_column := self._seen(table, dropped.column)) is not None
+                if columns[dropped.column.name_bytes] is not None
+                and (masked_column := self._seen(table, dropped.column)) is not None
             ),
             cdc=table.cdc,
             flags=table.flags,

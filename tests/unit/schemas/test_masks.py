@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tailrace_schemas.change import Change, ColumnDeletion, Deletion, Op
+from tailrace_schemas.change import Cell, Change, ColumnDeletion, Deletion, Op
 from tailrace_schemas.cql.values import split_key
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.masks import Masks, Rule
@@ -139,6 +139,21 @@ def test_dropped_columns_are_masked_too() -> None:
         ("age", "text", 50)
     ]
     assert [(cell.column, cell.value) for cell in found.cells] == [(found.table.dropped[0].column, b"***")]
+
+
+def test_a_column_may_take_the_name_of_a_dropped_one(tmp_path: Path) -> None:
+    """What was written to it before the drop is its data, and what was written to the dropped one is not."""
+    sales = table(
+        {"id": "int"}, regular={"amount": "int"}, dropped={"total": ("int", 50)}, keyspace="shop", name="orders"
+    )
+    insert = Log(sales).insert((1,), (), 10, amount=5)
+    gone = Cell(sales.dropped[0].column, None, 10, None, None, b"\0\0\0\7")
+    found = Masks([Rule.parse("shop.orders.amount", "rename total")]).change(
+        replace(insert, cells=(*insert.cells, gone))
+    )
+    assert found is not None
+    assert found.table.dropped == ()
+    assert shown(tmp_path / "sales.db", [found]) == [{"id": 1, "total": 5}]
 
 
 @pytest.mark.parametrize(
