@@ -175,10 +175,13 @@ def _key_values(change: Change, known_count: int) -> list[bytes | None]:
 
 
 def _cell_of(column: Column) -> _Read:
+    """An older change may have a column of this name and another type, which was dropped: its bytes are of both."""
+    decode = codec(column.type).decode
+
     def read(change: Change) -> object:
         for cell in change.cells:
-            if cell.column.name_bytes == column.name_bytes:
-                return None if cell.value is None else codec(cell.column.type).decode(cell.value)
+            if cell.column.name_bytes == column.name_bytes and cell.path is None:
+                return None if cell.value is None else decode(cell.value)
         return None
 
     return read

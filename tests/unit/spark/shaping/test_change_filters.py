@@ -178,6 +178,17 @@ def test_filters_of_a_log_may_ask_for_what_a_change_writes() -> None:
     assert passed("columns.total IS NULL", *writes, LOG.update(DE, (1, 1), 6, total=None), written=True) == [2, 3]
 
 
+@pytest.mark.parametrize("where", ["columns.v < X'FF'", "columns.v = X'616263'"])
+def test_a_column_that_was_added_again_as_another_type_is_read_as_the_newest(where: str) -> None:
+    was, regular = ({"v": "text"}, {"v": "blob"})
+    older = Log(table({"id": "int"}, regular=was, keyspace="shop")).insert((1,), (), 10, v="abc")
+    newest = table({"id": "int"}, regular=regular, dropped={"v": ("text", 50)}, keyspace="shop")
+    filters = filters_of(where, written=True)
+    filters.check(newest, 2)
+    piece = judged(filters, Delivered(RecordId("t", 0, 0), older, announced=1))
+    assert (len(piece.changes), piece.dead_letters) == (1, ())
+
+
 def test_of_what_is_no_value_of_its_column_the_rest_goes_on() -> None:
     """The reason has none of the values."""
     bad = replace(LOG.insert(DE, (1, 1), 5), key=b"\0\6secret\0\0\2\0\1\0")
