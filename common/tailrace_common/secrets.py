@@ -32,6 +32,10 @@ _ASSIGNED: Final = re.compile(
     r"""(?:(?P<quote>["'])(?:[^"'\\\n]|\\.|(?!(?P=quote))["'])*(?P=quote)|(?P<open>["'])[^\n]*|[^\s"',;]+)""",
     re.IGNORECASE,
 )
+# As clients quote a header that they refuse, such as one whose token ends with a blank.
+_HEADER: Final = re.compile(
+    r"""(?P<head>(?P<quote>["'])(?:Bearer|ApiKey|Basic) )(?:[^\n]*(?P=quote)|[^\n]*)""", re.IGNORECASE
+)
 _SIGNATURE: Final = re.compile(r"(?P<head>[?&;]sig=)[^&\s\"';,]+", re.IGNORECASE)
 _DATABASE: Final = re.compile(r"(?P<scheme>[\w+.-]+://)(?P<user>[^:/@?]*(?::[^@]*)?@)?(?P<rest>[^?#]*)")
 _USER: Final = re.compile(rf"://(?:[^/?#,]*@|[^/?#@:,\[\s]*:{_PORT}[^@]*@)")
@@ -78,7 +82,10 @@ def is_secret_name(name: str) -> bool:
 
 def redact(text: str) -> str:
     """`text` with stars for the passwords of URLs (`user:password@`), what is assigned to a secret's name
-    (`password=...`, `AccountKey=...`), and the signatures of Azure's shared access."""
+    (`password=...`, `AccountKey=...`), and the signatures of Azure's shared access. And for headers that are quoted:
+    `'Bearer ...'`.
+    """
+    text = _HEADER.sub(rf"\g<head>{REDACTED}\g<quote>", text)
     text = _URL_PASSWORD.sub(rf"\g<head>{REDACTED}@", text)
     text = _SIGNATURE.sub(rf"\g<head>{REDACTED}", text)
     return _ASSIGNED.sub(_stars, text)

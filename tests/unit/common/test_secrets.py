@@ -76,6 +76,13 @@ def test_open_names(name: str) -> None:
     [
         ("postgresql+psycopg://u:p@ss@h/d", "postgresql+psycopg://u:**********@h/d"),
         ("http://u@h/x and http://h:80/x", "http://u@h/x and http://h:80/x"),
+        ("Illegal header value b'Bearer abc ': again", "Illegal header value b'Bearer **********': again"),
+        (
+            'return character(s) in header value: "ApiKey a\'b\\n"',
+            'return character(s) in header value: "ApiKey **********"',
+        ),
+        ("'Bearer cut", "'Bearer **********'"),
+        ("a bearer token is no password", "a bearer token is no password"),
         ("sasl.password=abc, x=1", "sasl.password=**********, x=1"),
         ('{"password": "abc"}', '{"password": "**********"}'),
         ("the password is wrong", "the password is wrong"),
