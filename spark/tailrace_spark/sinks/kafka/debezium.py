@@ -100,18 +100,18 @@ class DebeziumForm:
         self._tombstones = tombstones
         self._known: dict[tuple[int, str, bool], _RowSchemas] = {}
 
-    def events(self, topic: str, change: Change, record_id: RecordId, imaged: Imaged) -> list[KafkaRecord]:
+    def events(self, topic: str, change: Change, record_id: RecordId, imaged: Imaged) -> Iterator[KafkaRecord]:
         """The events of one change, row by row, each `d` with its tombstone behind it; `topic` is the table's.
 
-        A row that the change left as it was has none. Raises UnsupportedError where images cannot be told, and where a
-        key column has no value that Connect could hold.
+        A row that the change left as it was has none. Raises UnsupportedError where images cannot be told, and behind
+        all other rows where a key column has no value that Connect could hold.
         """
         if imaged.images is None:
             raise UnsupportedError("no image of its rows can be told (docs/images.md), so no event")
         read = change.op is Op.READ
-        return self._events(topic, change, record_id, imaged.table, imaged.images, read=read)
+        yield from self._events(topic, change, record_id, imaged.table, imaged.images, read=read)
 
-    def expired(self, topic: str, change: Change, record_id: RecordId, imaged: Imaged) -> list[KafkaRecord]:
+    def expired(self, topic: str, change: Change, record_id: RecordId, imaged: Imaged) -> Iterator[KafkaRecord]:
         """Those of what had expired when the change came. Raises UnsupportedError for a key, as `events`."""
         return self._events(topic, change, record_id, imaged.table, imaged.expired, read=False)
 
@@ -124,14 +124,18 @@ class DebeziumForm:
         images: Sequence[RowImage],
         *,
         read: bool,
-    ) -> list[KafkaRecord]:
+    ) -> Iterator[KafkaRecord]:
         source = self._source(change, record_id)
-        events: list[KafkaRecord] = []
+        refused: UnsupportedError | None = None
         for image in images:
             if image.op is not ImageOp.UPDATE or image.changed:
                 was_read = read and image.op is not ImageOp.DELETE
-                events += self._event(self._schemas_of(table, topic, image.static), image, source, read=was_read)
-        return events
+                try:
+                    yield from self._event(self._schemas_of(table, topic, image.static), image, source, read=was_read)
+                except UnsupportedError as error:
+                    refused = error
+        if refused is not None:
+            raise refused
 
     def _event(
         self, schemas: _RowSchemas, image: RowImage, source: Mapping[str, Any], *, read: bool

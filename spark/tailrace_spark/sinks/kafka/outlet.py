@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -295,33 +295,32 @@ class KafkaBatch(Batch):
         self._pending: list[KafkaRecord] = []
         self._pending_bytes = 0
         self._rows = 0
+        self._makers: Sequence[Callable[[OutgoingRecord], Iterable[KafkaRecord]]] = (self._changes,)
+        if target.debezium:  # what cannot be said of rows that expired keeps no event of the change itself
+            self._makers = tuple(partial(self._events, make) for make in (outlet.events.expired, outlet.events.events))
 
     def put(self, record: OutgoingRecord) -> None:
         if self.is_out(record.first_id):
             return
         limit = self._target.settings.largest_record
-        records: list[KafkaRecord] = []
-        try:
-            if self._target.debezium:
-                records += self._events(record, self._outlet.events.expired)
-                records += self._events(record, self._outlet.events.events)
-            else:
-                records += [self._change(record, topic) for topic in self._outlet.topics_of(record.change)]
-        except BaseException as error:
-            if not is_of_table(error):
-                raise
-            self.aside.append(DeadLetter(record.record_id, reason_of(error), record.message))
-        largest = 0
-        for sent in records:
-            size = sent.size
-            largest = max(largest, size)
-            if size <= limit:
-                self._pending.append(sent)
-                self._pending_bytes += size
-                self._rows += 1
+        largest, reason = 0, ""
+        for make in self._makers:
+            try:
+                for sent in make(record):
+                    size = sent.size
+                    largest = max(largest, size)
+                    if size <= limit:
+                        self._pending.append(sent)
+                        self._pending_bytes += size
+                        self._rows += 1
+            except BaseException as error:
+                if not is_of_table(error):
+                    raise
+                reason = reason_of(error)
         if largest > limit:
-            words = f"{largest} bytes as a record, more than the sink's largest_record, {limit}"
-            self.aside.append(DeadLetter(record.record_id, words, record.message))
+            reason = f"{largest} bytes as a record, more than the sink's largest_record, {limit}"
+        if reason:
+            self.aside.append(DeadLetter(record.record_id, reason, record.message))
         if len(self._pending) >= _AT_ONCE or self._pending_bytes >= _BYTES_AT_ONCE:
             self._send()
 
@@ -330,6 +329,10 @@ class KafkaBatch(Batch):
         pending, self._pending, self._pending_bytes = self._pending, [], 0
         with self._outlet.sending():
             self._producer.send_all(pending)
+
+    def _changes(self, record: OutgoingRecord) -> list[KafkaRecord]:
+        """The change in each of its topics, or in none."""
+        return [self._change(record, topic) for topic in self._outlet.topics_of(record.change)]
 
     def _change(self, record: OutgoingRecord, topic: str) -> KafkaRecord:
         """The change as one record; where its images make it too large, without them."""
@@ -342,8 +345,8 @@ class KafkaBatch(Batch):
         return self._change(replace(record, images=Imaged(images.table, None)), topic)
 
     def _events(
-        self, record: OutgoingRecord, make_events: Callable[[str, Change, RecordId, Imaged], list[KafkaRecord]]
-    ) -> list[KafkaRecord]:
+        self, make_events: Callable[[str, Change, RecordId, Imaged], Iterator[KafkaRecord]], record: OutgoingRecord
+    ) -> Iterator[KafkaRecord]:
         """The events of its rows, each in the partition of its key's token, so that a key has one."""
         if record.images is None:
             raise SettingsError(f'sink.{self._target.name}: format = "debezium" needs `images`')

@@ -259,12 +259,12 @@ def test_counters_are_their_totals_and_types_without_a_name_are_bytes() -> None:
 def test_what_cannot_be_an_event_says_why() -> None:
     change = LOG.insert(K, (1,), 10)
     with pytest.raises(UnsupportedError, match="no image of its rows can be told"):
-        DebeziumForm("p", by_token).events(TOPIC, change, PLACE, Imaged(CART, None))
+        list(DebeziumForm("p", by_token).events(TOPIC, change, PLACE, Imaged(CART, None)))
     empty = replace(change, clustering=(b"",))
     images = ImageMaker(CART).of(Partition(), empty, 0)
     assert images is not None
     with pytest.raises(UnsupportedError, match="key column line has no value"):
-        DebeziumForm("p", by_token).events(TOPIC, empty, PLACE, Imaged(CART, images))
+        list(DebeziumForm("p", by_token).events(TOPIC, empty, PLACE, Imaged(CART, images)))
 
 
 def test_a_definition_that_grew_has_its_own_schema() -> None:
@@ -284,9 +284,9 @@ def test_what_had_expired_has_events_of_its_own() -> None:
     form = DebeziumForm("p", by_token)
     assert gone is not None
     imaged = Imaged(CART, first, gone)
-    assert words(form.expired(TOPIC, change, PLACE, imaged)) == [(ONE, "d", row(1, 5), None), (ONE,)]
-    assert words(form.events(TOPIC, change, PLACE, imaged)) == [(ONE, "c", None, row(1, 5))]
-    assert form.expired(TOPIC, change, PLACE, Imaged(CART, first)) == []
+    assert words([*form.expired(TOPIC, change, PLACE, imaged)]) == [(ONE, "d", row(1, 5), None), (ONE,)]
+    assert words([*form.events(TOPIC, change, PLACE, imaged)]) == [(ONE, "c", None, row(1, 5))]
+    assert [*form.expired(TOPIC, change, PLACE, Imaged(CART, first))] == []
 
 
 @pytest.mark.promise("sinks.one-table-alone")
