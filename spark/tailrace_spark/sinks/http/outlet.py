@@ -139,7 +139,7 @@ class _Requests(Batch):
         self._refused = 0
 
     def put(self, record: OutgoingRecord) -> None:
-        key, url = record.change.key, self._outlet.url_of(record.change)
+        key, url, size = record.change.key, self._outlet.url_of(record.change), len(record.json)
         self._records += 1
         # A truncation is of all keys: behind what was before it, ahead of what comes.
         if key is None or (len(self._lanes) >= _MOST_WAITING and record.first_id == record.record_id):
@@ -150,7 +150,7 @@ class _Requests(Batch):
         if lane is None:
             lane = self._lanes[url, lane_number] = _Lane(url)
         lane.records.append(record)
-        lane.size += len(record.json)
+        lane.size += size
         if key is None:
             self._flush()
         elif self._outlet.is_full(lane) and (record.transaction is None or record.transaction.ends):

@@ -7,7 +7,7 @@ import platform
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from functools import partial
@@ -23,7 +23,7 @@ from tailrace_common.backoff import retry_after
 from tailrace_common.secrets import origin, redact
 from tailrace_common.settings import load_settings
 from tailrace_schemas.errors import ServiceError, SettingsError
-from tailrace_spark.batch.delivery import Summary
+from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink, OpenedShares
 from tailrace_spark.sinks.http.client import Breaker, HttpSender, OpenError, key_bytes, signed_headers
 from tailrace_spark.sinks.http.outlet import HttpOpener, HttpOutlet
@@ -101,6 +101,18 @@ def changes(number: int, keys: int = 3) -> list[Any]:
 def write(posted: Posted, *batch: Any) -> Summary:
     with closing(posted.sink()) as sink:
         return write_here(sink, [Topic().piece(*batch)])
+
+
+@pytest.mark.promise("sinks.one-table-alone")
+def test_a_change_that_cannot_be_said_is_in_no_request(posted: Callable[..., Posted]) -> None:
+    """Such as one without any cell, which has no write time: no agent publishes one, but anybody can."""
+    one, topic = posted(), Topic()
+    first, empty, last = topic.piece(*changes(3, keys=1)).changes
+    empty = replace(empty, change=replace(empty.change, cells=()))
+    with closing(one.sink()) as sink:
+        assert write_here(sink, [Piece((first, empty, last))]) == Summary(3, 2, 1)
+    assert [record["offset"] for record in one.endpoint.taken] == [0, 2]
+    assert [letter.record_id.offset for letter in one.letters.all] == [1]
 
 
 @pytest.mark.promise("http.same-ids")
