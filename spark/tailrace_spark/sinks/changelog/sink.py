@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tailrace_spark")
 
+_CELL_BYTES: Final = 100  # of a cell in memory, beside its value
+
 
 class RecordForm:
     """How the changes of one definition go out."""
@@ -99,6 +101,11 @@ class OutgoingRecord:
     def written(self) -> int:
         """The record's write time, in microseconds."""
         return record_times(self.change)[0]
+
+    @property
+    def octets(self) -> int:
+        """About what the cells of the change take in memory."""
+        return sum([_CELL_BYTES + len(cell.path or b"") + len(cell.value or b"") for cell in self.change.cells])
 
     @property
     def value(self) -> dict[str, object]:

@@ -101,10 +101,11 @@ def _not_overtaken() -> Iterator[None]:
 @dataclass(frozen=True, slots=True)
 class FileLimits:
     """A file gets so many records at a time, and so many files are open: a backfill may touch years of days at once.
-    One that is ended early is just a smaller file."""
+    One that is ended early is just a smaller file. `buffered_bytes`: so much of values waits in memory."""
 
     group_records: int = 5_000
     open_files: int = 64
+    buffered_bytes: int = 32 << 20
 
 
 FILE_LIMITS: Final = FileLimits()
@@ -240,6 +241,7 @@ class _Open:
     span: _Span
     records: int = 0
     waiting: list[OutgoingRecord] = field(default_factory=list)
+    waiting_bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -287,6 +289,7 @@ class FilesBatch(Batch):
         self._transaction: tuple[bytes, int, str] | None = None
         self._rows = 0
         self._buffered = 0
+        self._buffered_bytes = 0
         self._refused: dict[int, tuple[Table, str]] = {}
 
     def put(self, record: OutgoingRecord) -> None:
@@ -303,12 +306,14 @@ class FilesBatch(Batch):
         self._open[key] = file  # the last one used stands last
         file.span.take(first_id.offset)
         file.waiting.append(record)
+        file.waiting_bytes += record.octets
         self._buffered += 1
+        self._buffered_bytes += record.octets
         if record.transaction is not None and not record.transaction.ends:
             return  # a mutation is in one file
         if len(file.waiting) >= self._limits.group_records:
             self._flush(key)
-        if self._buffered >= _BUFFERED_RECORDS:
+        if self._buffered >= _BUFFERED_RECORDS or self._buffered_bytes >= self._limits.buffered_bytes:
             for open_key in list(self._open):
                 self._flush(open_key)
 
@@ -398,6 +403,8 @@ class FilesBatch(Batch):
     def _write(self, file: _Open) -> None:
         waiting, file.waiting = file.waiting, []
         self._buffered -= len(waiting)
+        self._buffered_bytes -= file.waiting_bytes
+        file.waiting_bytes = 0
         file.records += self._written(file, waiting) if waiting else 0
 
     def _written(self, file: _Open, records: Sequence[OutgoingRecord]) -> int:

@@ -55,8 +55,10 @@ _SAYS: Final = "Changes of "
 
 @dataclass(frozen=True, slots=True)
 class HistoryLimits:
-    """So many changes, or bytes of them, become columns at a time. What a table's commit has beyond `memory_bytes`
-    waits in a file."""
+    """So many changes, or bytes of them, become columns at a time; records wait up to as many bytes.
+
+    What a table's commit has beyond `memory_bytes` waits in a file.
+    """
 
     changes: int = 10_000
     bytes: int = 64 << 20
@@ -327,17 +329,19 @@ class HistoryBatch(Batch):
         if not self._takes(writing, record.record_id):
             self._left_out += 1
             return
-        if writing.route is not route or len(writing.waiting) >= _GROUP_RECORDS:
+        is_full = len(writing.waiting) >= _GROUP_RECORDS or writing.waiting_bytes >= self._outlet.limits.bytes
+        if writing.route is not route or is_full:
             self._flush(writing)
             writing.route = route
         writing.waiting.append(record)
+        writing.waiting_bytes += record.octets
 
     def _takes(self, writing: HistoryTable, record_id: RecordId) -> bool:
         return writing.take(record_id)
 
     def _flush(self, writing: HistoryTable) -> None:
         if writing.waiting and writing.route is not None:
-            waiting, writing.waiting = writing.waiting, []
+            waiting, writing.waiting, writing.waiting_bytes = writing.waiting, [], 0
             self._add(writing, writing.route, waiting)
 
     def commit(self) -> Summary:

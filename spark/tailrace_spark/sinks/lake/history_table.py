@@ -100,6 +100,7 @@ class HistoryTable:
     spool: Spool
     route: Route | None = None
     waiting: list[OutgoingRecord] = field(default_factory=list)
+    waiting_bytes: int = 0
     ends: Ends = field(init=False)
 
     def __post_init__(self) -> None:

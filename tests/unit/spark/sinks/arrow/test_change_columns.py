@@ -172,6 +172,16 @@ def test_more_than_columns_take_at_once_are_all_there(tmp_path: Path, limits: Hi
     assert max(counting.groups) == 3
 
 
+def test_large_edits_wait_for_no_others(tmp_path: Path) -> None:
+    """2,000 of them, as many as small ones, would fill the memory of any machine."""
+    edits = [Log(TABLE).update((1, "x"), (at, "1"), at, o={"x" * 20_000: ""}) for at in range(1, 13)]
+    counting = _Counting(DeltaStore(DeltaSinkSettings(path=str(tmp_path))))
+    history = LakeHistory(cast("LakeStore", counting), HistoryLimits(bytes=80_000))
+    with closing(ChangeLogSink(history)) as sink:
+        assert write_here(sink, [Piece(tuple(delivered(edits)))]).rows == 12
+    assert counting.groups == [4, 4, 4]
+
+
 @pytest.mark.parametrize(
     ("kind", "good", "bad"),
     [

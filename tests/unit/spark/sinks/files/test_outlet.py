@@ -330,6 +330,16 @@ def test_sizes_are_limited(tmp_path: Path) -> None:
     assert [record["offset"] for record in stored.records()] == list(range(150))
 
 
+def test_large_values_wait_for_no_others(tmp_path: Path) -> None:
+    """20,000 of them, as many as small ones, would fill the memory of any machine. Each write is a row group."""
+    stored, log = local(tmp_path), Log(PLAIN)
+    stored.limits = FileLimits(buffered_bytes=200_000)
+    deliver(stored, Topic().piece(*(log.insert((0,), (), DAY, v="x" * 20_000) for _ in range(30))))
+    [name] = names(tmp_path)
+    groups = pq.ParquetFile(tmp_path / name).metadata
+    assert [groups.row_group(number).num_rows for number in range(groups.num_row_groups)] == [10, 10, 10]
+
+
 @pytest.mark.slow
 def test_more_days_than_files_may_be_open(tmp_path: Path) -> None:
     """In an order in which each comes again when its file has been ended."""
