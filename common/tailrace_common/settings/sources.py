@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeGuard, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, RootModel, Tag, ValidationError
+from pydantic import BaseModel, RootModel, SecretStr, Tag, ValidationError
 
 from tailrace_common.properties.passthrough import PROPERTY_FAULT
 from tailrace_common.secrets import is_secret_name, redact
@@ -149,11 +149,8 @@ def _explain(model: type[BaseModel], fault: Any, file: str | None, written: Mapp
         return f"{source}: {name} must be a table, [{name}]"
     if not name or _is_model(_annotation(model, located)):
         return ": ".join(filter(None, (source, name, message)))
-    refused_value = (
-        ""
-        if any(map(is_secret_name, path)) or not isinstance(input_value, str | int | float)
-        else f", not {input_value!r}"
-    )
+    is_secret = _annotation(model, located) is SecretStr or any(map(is_secret_name, path))
+    refused_value = "" if is_secret or not isinstance(input_value, str | int | float) else f", not {input_value!r}"
     return f"{source}: {name} {message}{redact(refused_value)}"
 
 

@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import re
+from pathlib import Path
 
 import pytest
 
@@ -152,6 +153,13 @@ def test_secrets_in_settings_and_their_errors() -> None:
     assert "without user and password" in str(raised.value)
     assert "word" not in str(raised.value).replace("password", "")
     assert AZURE_KEY not in str(raised.value)
+
+
+@pytest.mark.promise("commands.secrets")
+def test_a_secret_that_was_not_quoted_is_not_shown(tmp_path: Path) -> None:
+    (tmp_path / "t.toml").write_text("[stream]\nhash_key = 47114711\n")
+    with pytest.raises(SettingsError, match=r"stream\.hash_key must be a valid string$"):
+        load_settings(tmp_path / "t.toml", {})
 
 
 @pytest.mark.parametrize(
