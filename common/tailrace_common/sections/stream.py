@@ -137,7 +137,7 @@ class StreamSettings(Section):
     @model_validator(mode="after")
     def _check_columns(self) -> Self:
         treatments = {Rule.parse(pattern, text).way for pattern, text in self.columns.items()}
-        if Way.HASH in treatments and self.hash_key is None:
+        if Way.HASH in treatments and not self.hash_key:  # by an empty one anybody can hash guesses
             raise ValueError("columns that are hashed need hash_key, or hash_key_file")
         return self
 

@@ -162,6 +162,15 @@ def test_a_secret_that_was_not_quoted_is_not_shown(tmp_path: Path) -> None:
         load_settings(tmp_path / "t.toml", {})
 
 
+@pytest.mark.parametrize("key", ["", "\n"])
+def test_an_empty_file_is_no_key_of_hashes(tmp_path: Path, key: str) -> None:
+    (tmp_path / "key").write_text(key)
+    given = {"TAILRACE_STREAM__HASH_KEY_FILE": str(tmp_path / "key")}
+    load_settings(None, given)
+    with pytest.raises(SettingsError, match="columns that are hashed need hash_key, or hash_key_file"):
+        load_settings(None, {**given, "TAILRACE_STREAM__COLUMNS": '{"shop.orders.email": "hash"}'})
+
+
 @pytest.mark.parametrize(
     ("url", "expected"),
     [

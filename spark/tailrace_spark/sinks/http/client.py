@@ -195,6 +195,8 @@ def _keys(name: str, settings: HttpSinkSettings) -> Sequence[bytes]:
                 keys.append(key_bytes(key.get_secret_value()))
             except ValueError as error:
                 raise SettingsError(f"sink.{name}.{setting}: {error}") from None
+            if not keys[-1]:
+                raise SettingsError(f"sink.{name}.{setting}: is empty: anybody could sign with it")
     return keys
 
 

@@ -382,6 +382,8 @@ def test_a_section_opens_a_sink(tmp_path: Path, posted: Callable[..., Posted], m
     ("given", "message"),
     [
         ({"signing_key": "whsec_%%"}, r"^sink\.there\.signing_key: .* not base64$"),
+        ({"signing_key": ""}, r"^sink\.there\.signing_key: is empty"),
+        ({"signing_key": "x", "next_signing_key": "whsec_"}, r"^sink\.there\.next_signing_key: is empty"),
         ({"tls_ca_file": "/none.pem"}, r"^sink\.there\.tls_ca_file: /none\.pem: "),
     ],
 )
