@@ -188,9 +188,10 @@ class FileStore:
             raise ServiceError(f"there is no bucket {name}, or these credentials may not see it")
 
     def _sync_names(self, path: str) -> None:
-        """See to it that the name of a local file outlives a crash of the machine."""
+        """See to it that the name of a local file, in directories that may be new, outlives a crash of the machine."""
         if self.local:
-            _sync(str(PurePosixPath(self._whole(path)).parent))
+            for parent in PurePosixPath(path).parents:
+                _sync(self._whole(str(parent)))
 
     def _whole(self, path: str) -> str:
         return f"{self._root}/{path}" if path else self._root

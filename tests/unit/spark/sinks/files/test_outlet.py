@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -317,6 +318,23 @@ def test_the_widest_value_of_each_type_fits(tmp_path: Path, kind: str, value: ob
     assert [change for _, change in stored.changes()] == [one.change for one in piece.changes]
     columns = pq.read_schema(tmp_path / stored.data()[0]).field("columns").type
     assert {str(columns.field("x").type), str(columns.field("l").type.value_type)} == {arrow}
+
+
+def test_the_names_of_files_and_of_their_directories_outlive_a_crash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name is on the disk when its directory has been synced; so is the name of that in the one above it."""
+    synced: set[Path] = set()
+    fsync = os.fsync
+
+    def noted(descriptor: int) -> None:
+        synced.add(Path(f"/proc/self/fd/{descriptor}").readlink())
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    deliver(local(tmp_path), Topic().piece(Log(PLAIN).insert((0,), (), DAY, v="x")))
+    [name] = names(tmp_path)
+    assert {*(tmp_path / name).parents} - {*tmp_path.parents} <= synced
 
 
 def test_sizes_are_limited(tmp_path: Path) -> None:
