@@ -277,7 +277,8 @@ def _frozen(cql_type: CqlType, cells: Sequence[tuple[bytes, bytes]]) -> bytes:
             return _collection(len(cells), [path for path, _ in cells])
         case "udt":
             fields = {int.from_bytes(path, "big"): value for path, value in cells}
-            return b"".join(_sized(fields.get(index)) for index in range(len(cql_type.fields)))
+            last = max([len(cql_type.fields) - 1, *fields])  # later definitions have more fields
+            return b"".join(_sized(fields.get(index)) for index in range(last + 1))
         case _:
             return _collection(len(cells), [octets for cell in cells for octets in cell])
 

@@ -154,6 +154,15 @@ def test_a_mutation_is_one_batch_for_each_write_time() -> None:
     assert len({time[8:] for time in times}) == 1
 
 
+def test_a_field_that_was_added_since_is_kept() -> None:
+    """The log table's type has it: that follows from all definitions."""
+    change = LOG.update((1,), (2,), AT, u={"zip": 9})
+    added = replace(change.cells[0], path=b"\0\3", value=b"new")
+    [row] = rows(replace(change, cells=(*change.cells, added)))
+    null = b"\xff\xff\xff\xff"
+    assert row.values["u"] == null + b"\0\0\0\4\0\0\0\x09" + null + b"\0\0\0\3new"
+
+
 def test_every_write_time_has_the_stream_of_its_generation() -> None:
     change = LOG.update((1,), (2,), AT, v=5, w=6)
     v, w = change.cells
