@@ -136,6 +136,18 @@ class Masks:
         """Raise SettingsError where a rule asks of the table what cannot be."""
         self._of(table)
 
+    def unmatched(self, tables: Sequence[Table]) -> list[str]:
+        """The patterns that match no column of these tables, the dropped ones included."""
+        return [
+            ".".join(rule.pattern)
+            for rule in self._rules
+            if not any(
+                rule.matches(table, column)
+                for table in tables
+                for column in (*table.key, *columns_by_name(table).values())
+            )
+        ]
+
     def _of(self, table: Table) -> _Masked:
         """Tables are compared by identity: to compare them takes longer than to mask a change."""
         if id(table) not in self._tables:

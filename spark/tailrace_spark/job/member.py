@@ -151,7 +151,7 @@ class Member:
             reads = reads_topic(self._spark, self._settings)
             with closing(SchemaReader(kafka, prefix, ordered=True)) as schemas:
                 schemas.refresh()
-                self._shape.check(newest(entry for entry in schemas.values() if reads(entry.topic)))
+                self._shape.begin(newest(entry for entry in schemas.values() if reads(entry.topic)))
         if (claimed := self._sink.capabilities.claimed) is not None:
             claimed.claim(self._claim)
         self._check.begin()

@@ -238,7 +238,7 @@ class Stream:
                 "could not read the schemas; filters and masks are checked when changes of a table arrive: %s", error
             )
         reads = reads_topic(self._spark, self._settings)
-        self._shape.check(newest(entry for entry in self._schemas.values() if reads(entry.topic)))
+        self._shape.begin(newest(entry for entry in self._schemas.values() if reads(entry.topic)))
 
     @property
     def snapshots(self) -> Snapshots:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -45,15 +45,24 @@ class Shape:
         Tables come with the place at which their definitions were announced (Delivered). One that appears later, and
         does not fit, goes to the dead letters; it holds up no other.
         """
-        definitions = list(tables)
-        for announced, table in definitions:
+        for announced, table in tables:
             if self._filters is not None:
                 self._filters.check(table, announced)
             if self._masks is not None:
                 self._masks.check(table)
             predicate_of(self._rows, table if self._masks is None else self._masks.table(table))
-        for pattern in () if self._filters is None else self._filters.unmatched(table for _, table in definitions):
+
+    def begin(self, tables: Sequence[tuple[int, Table]]) -> None:
+        """As `check`, of all tables that a stream knows at its start; what no table has is told of."""
+        self.check(tables)
+        definitions = [table for _, table in tables]
+        for pattern in () if self._filters is None else self._filters.unmatched(definitions):
             log.warning('%s "%s" matches no table yet: it is checked when one appears', SETTING, pattern)
+        for pattern in () if self._masks is None else self._masks.unmatched(definitions):
+            log.warning(
+                'stream.columns "%s" matches no column yet. Check the spelling: what no rule matches is not masked',
+                pattern,
+            )
 
     def shaped(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
         """The pieces as the sink is to see them."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tailrace_schemas.masks import Masks, Rule
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId
-from tailrace_spark.shaping.shape import masked
+from tailrace_spark.shaping.shape import Shape, masked
 from tests.unit.spark.cassandra import Log
 from tests.unit.tables import table
 
@@ -31,6 +33,17 @@ def test_what_nothing_is_left_of_is_in_no_piece() -> None:
     piece = Piece(tuple(Delivered(place, change) for place, change in zip(places, changes, strict=True)))
     [found] = masked([piece], MASKS)
     assert [one.record_id.offset for one in found.changes] == [1]
+
+
+def test_a_rule_that_matches_nothing_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    """Such as a misspelt one: the column that is meant goes out as it is."""
+    dropped = table({"id": "int"}, dropped={"phone": ("text", 5)}, keyspace="shop", name="people")
+    names = ("shop.people.email", "shop.people.emial", "shop.*.i?", "shop.people.phone", "shop.poeple.age")
+    rules = [Rule.parse(name, "rename other" if name.endswith("?") else "drop") for name in names]
+    Shape(None, Masks(rules)).begin([(1, PEOPLE), (2, dropped)])
+    words = 'stream.columns "{}" matches no column yet. Check the spelling: what no rule matches is not masked'
+    Shape(None, Masks(rules)).check([(1, PEOPLE)])
+    assert caplog.messages == [words.format("shop.people.emial"), words.format("shop.poeple.age")]
 
 
 def test_changes_that_the_masks_do_not_fit_are_dead_letters_and_the_others_go_on() -> None:
