@@ -24,6 +24,7 @@ from tailrace_common.secrets import shown_database
 from tailrace_schemas.change import Change, Op
 from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.table import Table
+from tailrace_schemas.tokens import token as token_of
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece
 from tailrace_spark.batch.row_image import Imaged, ImageMaker, RowImage, RowImages
 from tailrace_spark.merge.batch_changes import group_by_table
@@ -50,6 +51,10 @@ from tailrace_spark.sinks.table_faults import TruncationsAside, rows_matching, s
 
 _PURGED_AT_ONCE: Final = 2_000  # rows for each micro-batch
 _SCOPE_BYTES: Final = 16
+_HASHED: Final = (
+    "a mask hashes the keys of its tables, so that no task knows which rows are its own: they may expire beside their "
+    "changes"
+)
 TABLES: Final = sa.Table(
     "tailrace_images_tables",
     IMAGES,
@@ -125,6 +130,7 @@ class ImageStore:
         self._made = False
         self._share: ImageShare | None = None
         self._truncations = TruncationsAside()
+        self._hashed = False
         self.filters: RowFilters = ()
 
     def filter_rows(self, filters: RowFilters) -> None:
@@ -164,7 +170,8 @@ class ImageStore:
     def imaged_share(self, pieces: Iterable[Piece], share: ImageShare) -> Iterator[Piece]:
         """As `imaged`, of a batch's records of one Kafka partition, beside those of others; `prepare` came before.
 
-        Raises HereOnlyError for a definition that `prepare` was not told of, and what `share.end` does.
+        Raises HereOnlyError for a definition that `prepare` was not told of, and for hashed keys, which tell no
+        partition; and what `share.end` does.
         """
         self._share, self._made = share, True
         self._reread()
@@ -174,9 +181,11 @@ class ImageStore:
         """Have tables and definitions ready for `imaged_share`; shares of before are refused, those of this go on.
 
         Definitions come with the place at which they were announced (Delivered), in that order. Raises HereOnlyError
-        where a truncation of one of the tables was set aside.
+        where a truncation of one of the tables was set aside, or keys were hashed.
         """
         definitions = list(definitions)
+        if definitions and self._hashed:
+            raise HereOnlyError(_HASHED)
         for _, table in definitions:
             self._truncations.require_none(table)
         self._claim.renew(self._stream)
@@ -251,6 +260,7 @@ class ImageStore:
         letters: list[DeadLetter] = []
         shapes: dict[UUID, Table] = {}
         for table_id, some in group_by_table(changes).items():
+            self._look_for_hashes(some)
             fresh = [delivered for delivered in some if delivered.record_id.key not in former]
             try:
                 with connection.begin_nested():
@@ -276,6 +286,14 @@ class ImageStore:
             if delivered.change.table.id in shapes
         ]
         return tuple(delivered for delivered in imaged if self._is_asked_for(delivered)), letters
+
+    def _look_for_hashes(self, changes: Sequence[Delivered]) -> None:
+        """Of one table: of all of its changes the key is hashed, or of none. Raises HereOnlyError in a task."""
+        change = next((delivered.change for delivered in changes if delivered.change.key is not None), None)
+        if self.by_tasks and change is not None and token_of(change.key or b"") != change.token:
+            self._hashed = True
+            if self._share is not None:
+                raise HereOnlyError(_HASHED)
 
     def _is_asked_for(self, delivered: Delivered) -> bool:
         """Whether a change goes out: of a filtered table only one that says something of rows that match."""

@@ -17,6 +17,7 @@ import sqlalchemy as sa
 
 from tailrace_schemas.change import Cell, Change, Marker
 from tailrace_schemas.errors import FencedError
+from tailrace_schemas.masks import Masks, Rule
 from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import partition as partition_of
 from tailrace_schemas.tokens import token as token_of
@@ -262,6 +263,24 @@ def test_a_definition_that_no_plan_has_made_ready_is_the_drivers(planned: Planne
     [images] = taken(in_worker(task).imaged((TOPIC, number), cut(changes, 1))).values()
     assert images is not None
     assert [image.after for image in images.images or ()] == [{"w": 3}]
+
+
+@pytest.mark.promise("stream.execution")
+def test_rows_of_hashed_keys_are_the_drivers(planned: Planned) -> None:
+    """Their place in Kafka is that of the key as it was written: no task tells by the hash which rows are its own."""
+    masks = Masks([Rule.parse("shop.cart.customer", "hash")], b"key")
+    expired = hashed(masks, Topic().delivered(expiring(key, 1_000) for key in range(12)))
+    with pytest.raises(HereOnlyError, match="a mask hashes the keys"):
+        by_tasks(planned.plan(0, (-1, masks.table(CART))), expired)
+    planned.time = 1_000
+    assert len(taken(planned.store.imaged([Piece(tuple(expired))]))) == 12
+    with pytest.raises(HereOnlyError, match="a mask hashes the keys"):
+        planned.plan(1, (-1, masks.table(CART)))
+    planned.planner.fence()
+
+
+def hashed(masks: Masks, changes: Sequence[Delivered]) -> list[Delivered]:
+    return [replace(one, change=change) for one in changes if (change := masks.change(one.change)) is not None]
 
 
 def test_a_task_shows_no_secret() -> None:
