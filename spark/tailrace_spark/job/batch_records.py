@@ -33,9 +33,11 @@ _READS_OF_A_PART: Final = 4
 
 
 def shaped(decoded: Iterable[Piece], read_back: ReadBack | None, shape: Shape | None) -> Iterable[Piece]:
-    """Pieces with what the log leaves open, and then as the sink is to see them."""
-    complete = decoded if read_back is None else read_back.added(decoded)
-    return complete if shape is None else shape.shaped(complete)
+    """Pieces with what the log leaves open, as the sink is to see them."""
+    completed = None if read_back is None else read_back.added
+    if shape is not None:
+        return shape.shaped(decoded, completed)
+    return decoded if completed is None else completed(decoded)
 
 
 class MissingRecordsError(Exception):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -28,6 +28,8 @@ NO_WHOLE_ROWS: Final = (
 )
 """What is wrong where the sink cannot be asked for rows; with the setting."""
 _NOTHING: Final[Mapping[str, int]] = {}
+
+Complete = Callable[[Iterable[Piece]], Iterable[Piece]]
 
 
 class Shape:
@@ -64,10 +66,11 @@ class Shape:
                 pattern,
             )
 
-    def shaped(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
-        """The pieces as the sink is to see them."""
+    def shaped(self, pieces: Iterable[Piece], completed: Complete | None = None) -> Iterator[Piece]:
+        """The pieces as the sink is to see them; `completed` adds to what passes the filters what that leaves open."""
         filtered = pieces if self._filters is None else self._filters.filtered(pieces)
-        yield from filtered if self._masks is None else masked(filtered, self._masks)
+        complete = filtered if completed is None else completed(filtered)
+        yield from complete if self._masks is None else masked(complete, self._masks)
 
     @property
     def task_filters(self) -> partial[Filters] | None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
 import pytest
 
+from tailrace_schemas.change import Op
 from tailrace_schemas.masks import Masks, Rule
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId
+from tailrace_spark.shaping import Filters, split_conditions
 from tailrace_spark.shaping.shape import Shape, masked
 from tests.unit.spark.cassandra import Log
 from tests.unit.tables import table
@@ -33,6 +38,25 @@ def test_what_nothing_is_left_of_is_in_no_piece() -> None:
     piece = Piece(tuple(Delivered(place, change) for place, change in zip(places, changes, strict=True)))
     [found] = masked([piece], MASKS)
     assert [one.record_id.offset for one in found.changes] == [1]
+
+
+def test_what_is_read_back_of_a_row_passes_with_its_change() -> None:
+    """As in tasks: nothing is read for changes that a filter leaves out, and the answers are not asked again."""
+    _, conditions = split_conditions({"shop.*": "change.op = 'update' AND id = 1"}, "stream.where")
+    log, asked_for = Log(PEOPLE), list[int]()
+
+    def read_back(pieces: Iterable[Piece]) -> Iterator[Piece]:
+        for piece in pieces:
+            yield piece
+            asked_for.extend(one.record_id.offset for one in piece.changes)
+            yield Piece(tuple(replace(one, change=replace(one.change, op=Op.READ)) for one in piece.changes))
+
+    changes = [log.update((key,), (), 10, age=None, email=None) for key in (1, 2)]
+    piece = Piece(tuple(Delivered(RecordId("t", 0, at), one) for at, one in enumerate(changes)))
+    found = Shape(Filters(conditions, written=False), MASKS).shaped([piece], read_back)
+    seen = [(one.change.op, [cell.column.name for cell in one.change.cells]) for of in found for one in of.changes]
+    assert seen == [(Op.UPDATE, ["age"]), (Op.READ, ["age"])]
+    assert asked_for == [0]
 
 
 def test_a_rule_that_matches_nothing_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
