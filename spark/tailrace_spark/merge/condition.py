@@ -19,6 +19,7 @@ from operator import eq, ge, gt, le, lt, ne
 from typing import Any, Final, TypeVar
 
 from tailrace_schemas.cql.types import CqlType
+from tailrace_schemas.cql.values import codec
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.table import Column, Table
 
@@ -150,7 +151,13 @@ def _constant(operand: Operand, literal: Literal) -> Any:
         return _float_key(float(value))
     if kind == "number":
         return Decimal(value)
-    return value.lower() if operand.type.kind in _UNORDERED else value
+    if operand.type.kind not in _UNORDERED:
+        return value
+    coder = codec(operand.type)
+    try:  # as values are written: an address has many forms
+        return coder.decode(coder.encode(value.lower()))
+    except ValueError:
+        raise UnfitError(f"{operand.shown} is {operand.type}, and {value!r} is none") from None
 
 
 def _all(tests: Sequence[Test]) -> Test:
@@ -190,7 +197,7 @@ def _reader(of: CqlType) -> Callable[[Any], Any]:
     # Cassandra's timestamps are milliseconds, SQL's constants have microseconds.
     if of.kind == "timestamp":
         return lambda milliseconds: 1000 * milliseconds
-    return (lambda value: str(value).lower()) if of.kind in _UNORDERED else _same
+    return _same
 
 
 def _same(value: Any) -> Any:
