@@ -337,7 +337,7 @@ def encoded(value: object) -> bytes:
 def key_of(record: OutgoingRecord, *, primary: bool) -> bytes | None:
     """The partition key's columns as a JSON object, or with `primary` those of the primary key.
 
-    None for a truncation. In a `primary` key what a deletion does not say of the clustering columns is null.
+    None for a truncation. A `primary` key lacks what a deletion does not say of the clustering columns.
     """
     text = record.form.plan.key(record.change, primary=primary)
     if text is not None:
