@@ -8,6 +8,7 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,6 +17,9 @@ from tests.held import HOLDS, summary
 from tests.parts import PATTERNS, SPINE, SPINE_MARK, TESTS, UNIT, may_have, part_of
 from tests.properties import load_profile
 from tests.times import Times
+
+if TYPE_CHECKING:
+    from tests.support.otlp import OtlpReceiver
 
 load_profile()
 gc.disable()  # until all are collected: what that makes stays, and would be looked through a hundred times
@@ -101,6 +105,15 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("contracts of sinks")
         for line in lines:
             terminalreporter.write_line(line)
+
+
+@pytest.fixture
+def receiver() -> Iterator[OtlpReceiver]:
+    """What gets the spans of the test, over OpenTelemetry's protocol."""
+    from tests.support.otlp import OtlpReceiver
+
+    with OtlpReceiver() as receiver:
+        yield receiver
 
 
 @pytest.fixture(autouse=True)

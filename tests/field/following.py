@@ -7,7 +7,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import sqlalchemy as sa
 from cassandra.cluster import Session
 
 from tailrace.local import LocalCassandra, LocalKafka
@@ -24,7 +23,7 @@ class Following:
         self.keyspace = keyspace
         self.agent = agent
         self.stream = stream
-        self.database = Database(url, sa.create_engine(url))
+        self.database = Database(url)
 
     def run(self, *statements: str) -> None:
         for statement in statements:
@@ -74,5 +73,5 @@ def following(
         process = StreamProcess(directory, kafka, prefix, sink or url, stream=stream, sections=sections)
         stack.enter_context(process)
         followed = Following(session, keyspace, agent, process, url)
-        stack.callback(followed.database.engine.dispose)
+        stack.callback(followed.database.close)
         yield followed

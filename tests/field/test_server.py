@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-
-import sqlalchemy as sa
 
 from tailrace.local import LocalKafka
 from tailrace.local.ports import free_port
@@ -17,7 +15,7 @@ from tests.integration.feed import Feed
 from tests.integration.items import LOG, Row, rows
 from tests.integration.server.servers import Site
 from tests.integration.streams import read_metrics
-from tests.unit.spark.sinks.contract import Database
+from tests.unit.spark.sinks.contract import databases
 
 WRITTEN = 1_700_000_000_000_000
 PATIENCE = 15.0
@@ -43,7 +41,7 @@ def test_a_kafka_that_hangs_is_said_in_list_log_and_metrics_and_so_is_its_return
     with (
         LocalKafka(tmp_path / "kafka") as broker,
         closing(Feed(broker.bootstrap, prefix)) as feed,
-        opened(urls) as stores,
+        databases(urls) as stores,
     ):
         site = Site(tmp_path, broker, prefix, f"sqlite:///{tmp_path / 'meta.db'}", port=port)
 
@@ -81,14 +79,3 @@ def test_a_kafka_that_hangs_is_said_in_list_log_and_metrics_and_so_is_its_return
         assert f"shop.items/{name} fails: Kafka does not answer" in words
         assert f"shop.items/{name} works again" in words
         assert f"subscription=shop.items/{name}" in words  # as a field of the lines that the stream logs for it
-
-
-@contextmanager
-def opened(urls: Iterable[str]) -> Iterator[list[Database]]:
-    """The databases of sinks."""
-    stores = [Database(url, sa.create_engine(url)) for url in urls]
-    try:
-        yield stores
-    finally:
-        for store in stores:
-            store.engine.dispose()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -12,6 +12,7 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.schema_registry import SchemaRegistryClient
 
 from tailrace.local import LocalCassandra, LocalKafka, LocalRegistry
 from tailrace_spark.sinks.worker_cache import close_idle
@@ -37,6 +38,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def means() -> Means:
     """Child processes or containers, as TAILRACE_TEST_SERVICES says, which the run's start has looked at."""
     return choose(os.environ)
+
+
+@pytest.fixture
+def as_processes(means: Means) -> None:
+    """Passes over a test that starts nodes of its own where services are containers."""
+    if means is Means.CONTAINERS:
+        pytest.skip("its nodes are run as child processes")
 
 
 @pytest.fixture(scope="session")
@@ -94,12 +102,24 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture
-def feed(kafka: LocalKafka, prefix: str) -> Iterator[Feed]:
-    """What agents publish, with a generation; a test has topics of its own."""
-    feed = Feed(kafka.bootstrap, prefix)
-    feed.announce()
-    yield feed
-    feed.close()
+def empty_feed(kafka: LocalKafka, prefix: str) -> Iterator[Feed]:
+    """What agents publish, before anything is; a test has topics of its own."""
+    with closing(Feed(kafka.bootstrap, prefix)) as feed:
+        yield feed
+
+
+@pytest.fixture
+def feed(empty_feed: Feed) -> Feed:
+    """The same with a generation."""
+    empty_feed.announce()
+    return empty_feed
+
+
+@pytest.fixture
+def client(registry: LocalRegistry) -> Iterator[SchemaRegistryClient]:
+    """Confluent's own, of the registry."""
+    with SchemaRegistryClient({"url": registry.url, "timeout": 10}) as client:
+        yield client
 
 
 @pytest.fixture

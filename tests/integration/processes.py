@@ -60,6 +60,13 @@ class CommandProcess(ABC):
     def _state(self) -> str:
         return f"exit code {self.process.poll()}\n{self.words()}"
 
+    @property
+    def most_memory(self) -> int:
+        """The most that it has had, in MiB."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
+        [line] = [line for line in status if line.startswith("VmHWM")]
+        return int(line.split()[1]) // 1024
+
     def words(self) -> str:
         """The end of its log."""
         return self.log.read_text()[-6000:]

@@ -7,16 +7,20 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from tailrace.local import LocalKafka
 from tests.integration.processes import PROGRAM, CommandProcess, environment
 from tests.services.class_archive import quick_java_lines
 from tests.support.waiting import until
+
+if TYPE_CHECKING:
+    from tailrace_spark.job.stream import Stream
 
 
 class StreamProcess(CommandProcess):
@@ -179,3 +183,16 @@ def kill_all(processes: list[int]) -> int:
             os.kill(pid, signal.SIGKILL)
             killed += 1
     return killed
+
+
+@contextmanager
+def running(stream: Stream, stop: threading.Event) -> Iterator[None]:
+    """The stream runs while inside."""
+    thread = threading.Thread(target=stream.run, kwargs={"processingTime": "0 seconds"})
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(60)
+    assert not thread.is_alive()

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,10 +48,8 @@ def compiled() -> Path:
 def database() -> Iterator[Database]:
     """A new one, which every machine reaches by TCP."""
     name = sa.make_url(postgres.new_database()).database
-    url = f"postgresql://postgres@127.0.0.1:{postgres.port()}/{name}"
-    engine = sa.create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
-    yield Database(url, engine)
-    engine.dispose()
+    with closing(Database(f"postgresql+psycopg://postgres@127.0.0.1:{postgres.port()}/{name}")) as database:
+        yield database
 
 
 @dataclass(frozen=True)
@@ -162,9 +160,8 @@ def test_spark_submit_starts_the_stream_and_its_options_hold(
     # spark-submit passes on both outputs of its Python as its own standard output.
     output = run([*submit, main, "stream", "--once", "-c", str(config)], tmp_path, compiled)
     assert "spark-submit has set spark.master: its value in [stream.spark] is ignored" in output
-    engine = sa.create_engine(f"sqlite:///{tmp_path}/sink.db")
-    rows = Database(str(engine.url), engine).select("SELECT id, v FROM shop_plain")
-    engine.dispose()
+    with closing(Database(f"sqlite:///{tmp_path}/sink.db")) as database:
+        rows = database.select("SELECT id, v FROM shop_plain")
     assert sorted(rows) == sorted(expected)
     [application] = [app for app in cluster.master.state()["completedapps"] if app["name"] == name]
     assert application["state"] == "FINISHED"

@@ -22,7 +22,6 @@ from tailrace_common.kafka import TopicReader
 from tailrace_common.topics import ProgressReader, SchemaReader
 from tailrace_schemas.avro import decode
 from tailrace_schemas.position import Position
-from tests.integration.agents import AgentProcess
 from tests.integration.bench import Bench
 from tests.support.waiting import until
 
@@ -170,7 +169,7 @@ def test_memory_is_bounded_while_kafka_stands_still(stage: Stage) -> None:
         agent.until_ready()
         stage.write_more(100)
         agent.until(lambda: agent.count("changes") >= 100)
-        ready = resident(agent)
+        ready = agent.most_memory
         agent.signal(signal.SIGSTOP)
         for _ in range(megabytes // 10):
             stage.write_more(10_000_000 // size, "x" * size)
@@ -182,7 +181,7 @@ def test_memory_is_bounded_while_kafka_stands_still(stage: Stage) -> None:
         finally:
             os.kill(stage.kafka.pid, signal.SIGCONT)
         agent.until(lambda: agent.count("changes") >= stage.written, 240)
-        peak = resident(agent)
+        peak = agent.most_memory
         assert agent.stop() == 0, agent.words()
     assert stage.key_counts() == Counter(range(stage.written))
     assert peak - ready < buffer + ROOM, f"{ready} MiB when it was ready, {peak} MiB at most"
@@ -190,11 +189,3 @@ def test_memory_is_bounded_while_kafka_stands_still(stage: Stage) -> None:
 
 ROOM = 24
 """MiB: what is read ahead, a segment's pages, messages being made, and librdkafka's own copies on their way out."""
-
-
-def resident(agent: AgentProcess) -> int:
-    """The most memory that its process has had, in MiB."""
-    (line,) = (
-        line for line in Path(f"/proc/{agent.process.pid}/status").read_text().splitlines() if line.startswith("VmHWM")
-    )
-    return int(line.split()[1]) // 1024

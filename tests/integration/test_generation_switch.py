@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +24,7 @@ from tailrace_spark.sinks.protocol import BatchWrite, Capabilities, Needed, noth
 from tests.integration.feed import Feed
 from tests.integration.queries import status_of
 from tests.integration.stream_settings import stream_settings
+from tests.integration.streams import running
 from tests.support.waiting import until
 from tests.unit.schemas.naive import naive_place, naive_shard
 from tests.unit.spark.cassandra import Log
@@ -114,14 +114,6 @@ def key_of(change: Change) -> bytes:
     return change.key
 
 
-@pytest.fixture
-def feed(kafka: LocalKafka, prefix: str) -> Iterator[Feed]:
-    """An empty cluster's topics."""
-    feed = Feed(kafka.bootstrap, prefix)
-    yield feed
-    feed.close()
-
-
 @pytest.fixture(params=["driver", "executors"])
 def execution(request: pytest.FixtureRequest) -> str:
     """Who assigns and writes."""
@@ -132,19 +124,6 @@ def execution(request: pytest.FixtureRequest) -> str:
 def settings(kafka: LocalKafka, prefix: str, tmp_path: Path, execution: str) -> Settings:
     """Settings of a stream of its own."""
     return stream_settings(kafka, prefix, {"checkpoint": str(tmp_path / "checkpoint"), "execution": execution})
-
-
-@contextmanager
-def running(stream: Stream, stop: threading.Event) -> Iterator[None]:
-    """The stream runs while inside."""
-    thread = threading.Thread(target=stream.run, kwargs={"processingTime": "0 seconds"})
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join(60)
-    assert not thread.is_alive()
 
 
 def now_ms() -> int:
@@ -170,12 +149,12 @@ def noted(settings: Settings, batch: int) -> tuple[int, int]:
 @pytest.mark.promise("stream.generation-of-write-time", "stream.no-generation")
 @pytest.mark.long
 def test_generations_switch_in_the_middle_of_a_load(
-    spark: SparkSession, feed: Feed, settings: Settings, execution: str, caplog: pytest.LogCaptureFixture
+    spark: SparkSession, empty_feed: Feed, settings: Settings, execution: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    sink, load, progress = Recording(by_tasks=execution == "executors"), Load(feed), list[Progress]()
+    sink, load, progress = Recording(by_tasks=execution == "executors"), Load(empty_feed), list[Progress]()
     stop = threading.Event()
     with running(Stream(spark, settings, sink, stop=stop, on_batch=progress.append), stop):
-        generations, _ = first_and_second(spark, feed, sink, load)
+        generations, _ = first_and_second(spark, empty_feed, sink, load)
     check_the_wait(progress, caplog)
     check(sink, load, settings, generations, progress)
 

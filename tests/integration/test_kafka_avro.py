@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -28,13 +27,6 @@ from tests.unit.spark.sinks.change_log_contract import Topic
 from tests.unit.tables import table
 
 U = "11111111-0000-4000-8000-000000000000"
-
-
-@pytest.fixture
-def client(registry: LocalRegistry) -> Iterator[SchemaRegistryClient]:
-    """Confluent's own client."""
-    with SchemaRegistryClient({"url": registry.url, "timeout": 10}) as client:
-        yield client
 
 
 def opened(kafka: LocalKafka, url: str, prefix: str, **more: object) -> ReachableSink:

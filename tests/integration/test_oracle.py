@@ -23,7 +23,6 @@ from tests.oracle.following import HereFollower, Sections
 from tests.oracle.kinds import finite_kinds_of, kinds_of, lasting_kinds_of
 from tests.oracle.stream_trial import StreamTrial
 from tests.oracle.trial import Ground
-from tests.services.choice import Means
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -103,11 +102,8 @@ def _hints(node: LocalCassandra) -> list[Path]:
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-def test_three_nodes_one_of_them_down_for_a_while(
-    check: Check, means: Means, kafka: LocalKafka, prefix: str, tmp_path: Path
-) -> None:
-    if means is Means.CONTAINERS:
-        pytest.skip("the nodes are run as child processes")
+@pytest.mark.usefixtures("as_processes")
+def test_three_nodes_one_of_them_down_for_a_while(check: Check, kafka: LocalKafka, prefix: str, tmp_path: Path) -> None:
     with ExitStack() as stack:
         ring = LiveRing(tmp_path, kafka, prefix, {}, stack)
         nodes = [ring.add_node() for _ in range(3)]

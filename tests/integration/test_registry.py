@@ -31,13 +31,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.fixture
-def client(registry: LocalRegistry) -> Iterator[SchemaRegistryClient]:
-    """Confluent's own client."""
-    with SchemaRegistryClient({"url": registry.url, "timeout": 10}) as client:
-        yield client
-
-
 def ids_of(
     config: dict[str, Any],
     encoder: Encoder,

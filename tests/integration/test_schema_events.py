@@ -16,7 +16,6 @@ from tailrace_schemas.change import SCHEMA_INFERRED, TRUNCATED_LATE, Op
 from tailrace_schemas.tokens import partition
 from tests.integration.agents import AgentProcess
 from tests.integration.bench import Bench
-from tests.services.choice import Means
 
 
 class Told(Bench):
@@ -207,10 +206,9 @@ def test_truncations_in_segments_without_cdc_data(cassandra: LocalCassandra, tol
 @pytest.mark.promise("agent.metadata-epoch")
 @pytest.mark.long
 @pytest.mark.parametrize("release", ["4.0", "6.0"])
-def test_everything_on_other_versions(means: Means, tmp_path: Path, release: str, told_of: Begun) -> None:
+@pytest.mark.usefixtures("as_processes")
+def test_everything_on_other_versions(tmp_path: Path, release: str, told_of: Begun) -> None:
     """The same, on a node of its own."""
-    if means is Means.CONTAINERS:
-        pytest.skip("the versions are run as child processes")
     with LocalCassandra(tmp_path / "node", CassandraSettings(release=release)) as node, told_of(node) as told:
         agent = told.agent()
         checks = agent.command("check", "--only", "cassandra")

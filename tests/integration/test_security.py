@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 import pytest
-import sqlalchemy as sa
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its __all__ forgets them
     AclBinding,
     AclOperation,
@@ -49,6 +48,7 @@ from tests.services.certificates import Authority, Issued
 from tests.services.secured import SecuredCassandra, SecuredKafka
 from tests.support.waiting import until
 from tests.unit.spark.cassandra import Log
+from tests.unit.spark.sinks.contract import Database
 from tests.unit.tables import table
 
 if TYPE_CHECKING:
@@ -520,12 +520,8 @@ def test_a_stream_from_a_kafka_that_demands_tls_and_a_password(
     }
     code, printed = streamed(stream, tmp_path, "--once")
     assert code == 0, printed[-6000:]
-    engine = sa.create_engine(f"sqlite:///{tmp_path}/sink.db")
-    with engine.connect() as connection:
-        assert connection.execute(sa.text(f"SELECT id, v FROM {followed.keyspace}_{followed.name}")).all() == [
-            (1, "one")
-        ]
-    engine.dispose()
+    with closing(Database(f"sqlite:///{tmp_path}/sink.db")) as database:
+        assert database.select(f"SELECT id, v FROM {followed.keyspace}_{followed.name}") == [(1, "one")]
     assert "SparkSubmit" in printed
     assert_no_secret(printed, guarded)
     mutual = {name: value for name, value in stream.items() if "SASL" not in name} | guarded.kafka_environment("mutual")

@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
 
 from tailrace.local import LocalKafka
 from tailrace_common.kafka import RecordFetcher
@@ -24,6 +23,7 @@ from tests.integration.feed import Feed
 from tests.integration.letters import letters_in, topic_of
 from tests.integration.processes import PROGRAM
 from tests.unit.spark.cassandra import Log
+from tests.unit.spark.sinks.contract import Database
 from tests.unit.spark.sinks.letters_contract import LETTERS, LettersContract, Room
 from tests.unit.tables import table
 
@@ -86,12 +86,8 @@ def test_a_topic_that_may_not_be_made_is_told(kafka: LocalKafka, prefix: str, ca
 
 
 def rows_of(url: str) -> Sequence[tuple[int, str]]:
-    engine = sa.create_engine(url)
-    try:
-        with engine.connect() as connection:
-            return [(row.id, row.v) for row in connection.execute(sa.text("SELECT id, v FROM shop_plain"))]
-    finally:
-        engine.dispose()
+    with closing(Database(url)) as database:
+        return database.select("SELECT id, v FROM shop_plain")
 
 
 def letters(*words: str, place: Path) -> subprocess.CompletedProcess[str]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
-import sqlalchemy as sa
 
 from tailrace.local import LocalKafka
 from tailrace_common.settings import Settings
@@ -28,6 +28,7 @@ from tests.integration.feed import GENERATION_AT, Feed
 from tests.integration.letters import letters_in
 from tests.integration.queries import status_of
 from tests.integration.stream_settings import stream_settings
+from tests.integration.streams import running
 from tests.postgres import new_database
 from tests.support.waiting import until
 from tests.unit.spark.cassandra import Log
@@ -50,14 +51,6 @@ LOG = Log(ORDERS)
 
 
 @pytest.fixture
-def feed(kafka: LocalKafka, prefix: str) -> Iterator[Feed]:
-    """An empty cluster's topics."""
-    feed = Feed(kafka.bootstrap, prefix)
-    yield feed
-    feed.close()
-
-
-@pytest.fixture
 def settings(kafka: LocalKafka, prefix: str, tmp_path: Path) -> Settings:
     """Settings of a stream of its own."""
     return stream_settings(kafka, prefix, {"checkpoint": str(tmp_path / "checkpoint"), "max_offsets_per_trigger": 40})
@@ -72,9 +65,15 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
     """A new database and a way to look into it."""
     lite = request.param == "sqlite"
     url = f"sqlite:///{tmp_path / 'sink.db'}" if lite else new_database()
-    engine = sa.create_engine(url)
-    yield (Database if lite else TaskDatabase)(url, engine)
-    engine.dispose()
+    with closing((Database if lite else TaskDatabase)(url)) as database:
+        yield database
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[Database]:
+    """A SQLite file, which the driver writes."""
+    with closing(Database(f"sqlite:///{tmp_path / 'file.db'}")) as file:
+        yield file
 
 
 def executed(settings: Settings, database: Database) -> Settings:
@@ -133,7 +132,6 @@ EXPECTED = [
 def test_topics_reach_the_database(
     spark: SparkSession, kafka: LocalKafka, prefix: str, feed: Feed, settings: Settings, database: Database
 ) -> None:
-    feed.announce()
     feed.publish(history())
     feed.publish([LOG.insert(("aborted",), (1,), WRITTEN)], commit=False)
     feed.poison(ORDERS, b"hello, this is no change", b"\xc3\x01" + b"\xee" * 30)
@@ -152,7 +150,6 @@ def test_topics_reach_the_database(
 def test_a_restart_goes_on_from_the_checkpoint(
     spark: SparkSession, feed: Feed, settings: Settings, database: Database
 ) -> None:
-    feed.announce()
     feed.publish([LOG.insert(("a",), (1,), WRITTEN, amount="1")])
     follow(spark, settings, database)
     feed.publish([LOG.insert(("a",), (2,), WRITTEN, amount="2"), LOG.static(("a",), WRITTEN, name="A")])
@@ -167,31 +164,22 @@ def test_a_restart_goes_on_from_the_checkpoint(
 
 
 def test_a_running_stream_takes_a_definition_that_is_announced_again_for_the_newest(
-    spark: SparkSession, feed: Feed, settings: Settings, tmp_path: Path
+    spark: SparkSession, feed: Feed, settings: Settings, file: Database
 ) -> None:
     """No message misses its id, so the stream looks for it."""
-    database = Database(f"sqlite:///{tmp_path / 'back.db'}", sa.create_engine(f"sqlite:///{tmp_path / 'back.db'}"))
-    batches, stop, sink = list[Progress](), threading.Event(), SqlSink(database.url)
-    feed.announce()
+    batches, stop, sink = list[Progress](), threading.Event(), SqlSink(file.url)
     feed.publish([LOG.insert(("a",), (1,), WRITTEN)])
     [customer] = ORDERS.partition_key
     feed.publish([Log(replace(ORDERS, partition_key=(replace(customer, name="buyer"),))).insert(("b",), (1,), WRITTEN)])
-    stream = Stream(spark, executed(settings, database), sink, stop=stop, on_batch=batches.append)
-    running = threading.Thread(target=lambda: stream.run(processingTime="0 seconds"))
-    running.start()
-    try:
+    stream = Stream(spark, executed(settings, file), sink, stop=stop, on_batch=batches.append)
+    with closing(sink), running(stream, stop):
         until(lambda: sum(batch.records for batch in batches) == 2, "2 records")
-        assert "buyer" in database.columns("shop_orders")
+        assert "buyer" in file.columns("shop_orders")
         feed.add(ORDERS)
         feed.publish([LOG.insert(("c",), (1,), WRITTEN)])
         until(lambda: sum(batch.records for batch in batches) == 3, "3 records")
-        assert "buyer" not in database.columns("shop_orders")
-        assert database.select("SELECT customer FROM shop_orders ORDER BY 1") == [("a",), ("b",), ("c",)]
-    finally:
-        stop.set()
-        running.join(60)
-        sink.close()
-    database.engine.dispose()
+        assert "buyer" not in file.columns("shop_orders")
+        assert file.select("SELECT customer FROM shop_orders ORDER BY 1") == [("a",), ("b",), ("c",)]
 
 
 class Crashing(SqlSink):
@@ -211,7 +199,6 @@ class Crashing(SqlSink):
 def test_a_batch_that_comes_again_changes_nothing(
     spark: SparkSession, feed: Feed, settings: Settings, database: Database
 ) -> None:
-    feed.announce()
     feed.publish(history()[:30])
     with pytest.raises(ServiceError, match="killed between"):
         follow(spark, settings, database, Crashing(database.url))
@@ -230,26 +217,23 @@ def test_a_batch_that_comes_again_changes_nothing(
 @pytest.mark.spine
 @pytest.mark.promise("stream.repeated-batch")
 def test_a_batch_that_comes_again_is_assigned_as_before(
-    spark: SparkSession, feed: Feed, settings: Settings, tmp_path: Path
+    spark: SparkSession, feed: Feed, settings: Settings, file: Database
 ) -> None:
     """A write of 2100 is ahead of what the first run knew; the second run must not know better."""
     ahead = 4_102_444_800_000
-    database = Database(f"sqlite:///{tmp_path / 'again.db'}", sa.create_engine(f"sqlite:///{tmp_path / 'again.db'}"))
-    feed.announce()
     feed.publish([LOG.insert(("a",), (1,), ahead * 1000, amount="1")])
     with pytest.raises(ServiceError, match="killed between"):
-        follow(spark, settings, database, Crashing(database.url))
+        follow(spark, settings, file, Crashing(file.url))
     folder = Path(settings.stream.checkpoint, "tailrace")
-    [noted] = [json.loads(file.read_text()) for file in folder.glob("0.json")]
+    [noted] = [json.loads(note.read_text()) for note in folder.glob("0.json")]
     assert len(noted["generations"]) == 1
     feed.announce(ahead - 1000, predecessor=GENERATION_AT)
-    batches = follow(spark, settings, database)
+    batches = follow(spark, settings, file)
     assert [batch.marks for batch in batches] == [{"ahead": 1}]
-    assert [json.loads(file.read_text()) for file in folder.glob("0.json")] == [noted]
+    assert [json.loads(note.read_text()) for note in folder.glob("0.json")] == [noted]
     feed.publish([LOG.insert(("a",), (2,), ahead * 1000, amount="1")])
-    follow(spark, settings, database)
+    follow(spark, settings, file)
     assert len(json.loads((folder / "1.json").read_text())["generations"]) == 2
-    database.engine.dispose()
 
 
 WRITER = "spark.sql.streaming.checkpointFileManagerClass"
@@ -257,23 +241,20 @@ WRITER = "spark.sql.streaming.checkpointFileManagerClass"
 
 @pytest.mark.promise("stream.format-versions")
 def test_another_formats_checkpoint_is_refused(
-    spark: SparkSession, feed: Feed, settings: Settings, tmp_path: Path
+    spark: SparkSession, feed: Feed, settings: Settings, file: Database
 ) -> None:
-    database = Database(f"sqlite:///{tmp_path / 'old.db'}", sa.create_engine(f"sqlite:///{tmp_path / 'old.db'}"))
     note = Path(settings.stream.checkpoint, "tailrace", "stream.json")
-    feed.announce()
     feed.publish([LOG.insert(("a",), (1,), WRITTEN, amount="1")])
     spark.conf.unset(WRITER)
-    follow(spark, settings, database)
+    follow(spark, settings, file)
     assert str(spark.conf.get(WRITER, None)).endswith(".FileSystemBasedCheckpointFileManager")
     written = json.loads(note.read_text())
     feed.publish([LOG.insert(("a",), (2,), WRITTEN, amount="2")])
     for difference in (-1, 1):
         note.write_text(json.dumps({**written, "format": written["format"] + difference}))
         with pytest.raises(SettingsError, match="was written by another version of Tailrace"):
-            follow(spark, settings, database)
-    assert [row[1] for row in orders(database)] == [1]
-    database.engine.dispose()
+            follow(spark, settings, file)
+    assert [row[1] for row in orders(file)] == [1]
 
 
 @pytest.mark.promise("stream.unknown-checkpoint")
@@ -281,47 +262,40 @@ def test_a_checkpoint_whose_form_is_not_known_is_read_on_with_one_warning(
     spark: SparkSession,
     feed: Feed,
     settings: Settings,
-    tmp_path: Path,
+    file: Database,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Spark knows the form of its own files."""
-    database = Database(f"sqlite:///{tmp_path / 'form.db'}", sa.create_engine(f"sqlite:///{tmp_path / 'form.db'}"))
-    feed.announce()
     feed.publish([LOG.insert(("a",), (1,), WRITTEN, amount="1")])
-    follow(spark, settings, database)
+    follow(spark, settings, file)
     monkeypatch.setattr("tailrace_spark.job.offsets._VERSION", "v9")
     feed.publish([LOG.insert(("a",), (2,), WRITTEN, amount="2")])
-    assert [batch.records for batch in follow(spark, settings, database) if batch.records] == [1]
-    assert [row[1] for row in orders(database)] == [1, 2]
+    assert [batch.records for batch in follow(spark, settings, file) if batch.records] == [1]
+    assert [row[1] for row in orders(file)] == [1, 2]
     assert caplog.text.count("have a form that this version does not know") == 1
-    database.engine.dispose()
 
 
 @pytest.mark.spine
 @pytest.mark.promise("stream.new-topic")
 def test_a_running_stream_reads_new_tables_and_tells_of_itself(
-    spark: SparkSession, feed: Feed, settings: Settings, tmp_path: Path
+    spark: SparkSession, feed: Feed, settings: Settings, file: Database
 ) -> None:
     """A table's topic that appears is read by the next micro-batch that begins; the query is the same all along."""
-    database = Database(f"sqlite:///{tmp_path / 'run.db'}", sa.create_engine(f"sqlite:///{tmp_path / 'run.db'}"))
-    batches, stop, sink = list[Progress](), threading.Event(), SqlSink(database.url)
+    batches, stop, sink = list[Progress](), threading.Event(), SqlSink(file.url)
     old, new = (
         Log(table({"id": "int"}, regular={"v": "int"}, keyspace="shop", name=name, table_id=uuid4()))
         for name in ("old", "new")
     )
-    feed.announce()
     feed.publish([*history(), *(old.insert((number,), (), WRITTEN, v=1) for number in range(20))])
-    stream = Stream(spark, executed(settings, database), sink, stop=stop, on_batch=batches.append)
-    running = threading.Thread(target=lambda: stream.run(processingTime="0 seconds"))
-    running.start()
-    try:
+    stream = Stream(spark, executed(settings, file), sink, stop=stop, on_batch=batches.append)
+    with closing(sink), running(stream, stop):
         until(lambda: sum(batch.records for batch in batches) == len(history()) + 20, "all records")
         [query] = spark.streams.active
         run, before = query.runId, len(batches)
         feed.publish([new.insert((number,), (), WRITTEN + number, v=1) for number in range(6)])
         until(lambda: sum(batch.records for batch in batches[before:]) == 6, "6 records")
-        assert len(database.select("SELECT * FROM shop_new")) == 6
+        assert len(file.select("SELECT * FROM shop_new")) == 6
         assert query.runId == run
         until(lambda: query.recentProgress[-1]["batchId"] == batches[-1].batch, "the progress of the last batch")
         told = [one for one in query.recentProgress if one["batchId"] > batches[before - 1].batch]
@@ -330,11 +304,6 @@ def test_a_running_stream_reads_new_tables_and_tells_of_itself(
         assert [sum(one[name] for one in observed) for name in ("records", "undecodable", "late")] == [6, 0, 6]
         assert max(one["written"] or 0 for one in observed) == WRITTEN + 5
         assert tasks_of(spark, str(run)) == spark.sparkContext.defaultParallelism
-    finally:
-        stop.set()
-        running.join(60)
-        sink.close()
-    database.engine.dispose()
 
 
 def tasks_of(spark: SparkSession, run: str) -> int:
@@ -347,11 +316,10 @@ def tasks_of(spark: SparkSession, run: str) -> int:
 
 @pytest.mark.promise("stream.no-generation", "stream.status")
 def test_it_waits_for_topics_and_the_first_generation(
-    spark: SparkSession, feed: Feed, settings: Settings, tmp_path: Path
+    spark: SparkSession, empty_feed: Feed, settings: Settings, file: Database
 ) -> None:
     stop, seen, held = threading.Event(), threading.Event(), list[str]()
-    database = Database(f"sqlite:///{tmp_path / 'late.db'}", sa.create_engine(f"sqlite:///{tmp_path / 'late.db'}"))
-    sink = SqlSink(database.url)
+    sink = SqlSink(file.url)
 
     def on_batch(progress: Progress) -> None:
         held.extend(progress.blocked_by)
@@ -359,27 +327,19 @@ def test_it_waits_for_topics_and_the_first_generation(
             seen.set()
 
     metrics = StreamMetrics()
-    stream = Stream(spark, executed(settings, database), sink, stop=stop, on_batch=on_batch, metrics=metrics)
-    running = threading.Thread(target=lambda: stream.run(processingTime="0 seconds"))
-    running.start()
-    try:
-        feed.publish([LOG.insert(("a",), (1,), WRITTEN, amount="1")])
+    stream = Stream(spark, executed(settings, file), sink, stop=stop, on_batch=on_batch, metrics=metrics)
+    with closing(sink), running(stream, stop):
+        empty_feed.publish([LOG.insert(("a",), (1,), WRITTEN, amount="1")])
         until(lambda: "Batch 0 waits for the generations: Kafka: " in status_of(spark), "Kafka's trouble")
-        commit = feed.announce_half()
+        commit = empty_feed.announce_half()
         until(lambda: "Batch 0 waits for the generations: no valid generation" in status_of(spark), "another reason")
         assert not seen.is_set(), "without a generation nothing may be written"
         until(lambda: "no valid generation is published yet" in str(metrics.status()["blocked"]), "its status")
         commit()
         assert seen.wait(60)
-    finally:
-        stop.set()
-        running.join(60)
-        sink.close()
-    assert not running.is_alive()
-    assert orders(database) == [("a", 1, None, "1", None)]
+    assert orders(file) == [("a", 1, None, "1", None)]
     assert [why.split(":")[0] for why in held] == ["generations", "generations"]
     assert status_of(spark) == ""
     told: Any = metrics.status()
     assert (told["blocked"], told["last_error"]["what"]) == (None, "generations")
     assert told["counts"]["retries"] > 1
-    database.engine.dispose()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,14 +38,6 @@ OTHER = table({"id": "text"}, regular={"n": "varint"}, keyspace="Shop", name="Od
 
 
 @pytest.fixture
-def feed(kafka: LocalKafka, prefix: str) -> Iterator[Feed]:
-    """An empty cluster's topics."""
-    feed = Feed(kafka.bootstrap, prefix)
-    yield feed
-    feed.close()
-
-
-@pytest.fixture
 def settings(kafka: LocalKafka, prefix: str) -> Settings:
     """Settings that only say where Kafka is."""
     return stream_settings(kafka, prefix)
@@ -60,7 +51,6 @@ def rows(frame: DataFrame, name: str) -> list[Row]:
 
 
 def test_one_table_with_its_typed_columns(spark: SparkSession, feed: Feed, settings: Settings, prefix: str) -> None:
-    feed.announce()
     feed.publish(
         [Log(OLD).insert((1,), (), 5_000_000, v=7, gone="old"), Log(OTHER).update(("x",), (), 5_000_000, n="1")]
     )
@@ -83,13 +73,13 @@ def test_one_table_with_its_typed_columns(spark: SparkSession, feed: Feed, setti
 
 @pytest.mark.promise("stream.no-generation")
 def test_a_task_holds_until_a_generation_is_valid(
-    feed: Feed, kafka: LocalKafka, prefix: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    empty_feed: Feed, kafka: LocalKafka, prefix: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a task calls when it starts, here in a thread: it returns when there is something to assign by."""
     monkeypatch.setattr(assignment, "_readers", {})
     source = assignment.generations_of_task({"bootstrap.servers": kafka.bootstrap}, prefix)
     with ThreadPoolExecutor(1) as worker:
-        commit = feed.announce_half()
+        commit = empty_feed.announce_half()
         task = worker.submit(source)
         until(lambda: "no valid generation yet: is an agent running?" in caplog.text, "the warning")
         assert not task.done()
@@ -107,15 +97,14 @@ def test_a_task_holds_until_a_generation_is_valid(
     reader.close()
 
 
-def test_a_table_that_nobody_published_is_named(spark: SparkSession, feed: Feed, settings: Settings) -> None:
-    feed.announce()
+@pytest.mark.usefixtures("feed")
+def test_a_table_that_nobody_published_is_named(spark: SparkSession, settings: Settings) -> None:
     with pytest.raises(ServiceError, match=r"shop\.nothing has no schema"):
         tailrace_spark.changes(spark, settings, "shop.nothing")
 
 
 @pytest.mark.long
 def test_the_example_shows_changes(feed: Feed, kafka: LocalKafka, prefix: str, tmp_path: Path) -> None:
-    feed.announce()
     feed.publish([Log(OLD).insert((41,), (), 5_000_000, v=42)])
     config = tmp_path / "tailrace.toml"
     config.write_text(

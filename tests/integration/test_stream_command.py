@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
 
 from tailrace.local import LocalKafka
 from tailrace.local.ports import free_port
@@ -23,21 +21,12 @@ PLAIN = table({"id": "int"}, regular={"v": "text"}, keyspace="shop", name="plain
 LOG = Log(PLAIN)
 
 
-@pytest.fixture
-def feed(kafka: LocalKafka, prefix: str) -> Iterator[Feed]:
-    """An empty cluster's topics."""
-    feed = Feed(kafka.bootstrap, prefix)
-    yield feed
-    feed.close()
-
-
 @pytest.mark.promise("stream.status")
 def test_the_command_follows_and_ends(feed: Feed, kafka: LocalKafka, prefix: str, tmp_path: Path) -> None:
     """That it goes on after kill -9 is `test_a_killed_stream_goes_on`."""
-    feed.announce()
     feed.publish([LOG.insert((1,), (), 5_000_000, v="a")])
     url, port = f"sqlite:///{tmp_path}/sink.db", free_port("127.0.0.1")
-    database = Database(url, sa.create_engine(url))
+    database = Database(url)
 
     def shows(*ids: int) -> bool:
         there = "shop_plain" in database.names()
@@ -77,16 +66,16 @@ def test_the_command_follows_and_ends(feed: Feed, kafka: LocalKafka, prefix: str
     assert "0" in names
     assert ".0.crc" not in names  # Hadoop starts a process for each file that has one
     assert "Traceback" not in said
-    database.engine.dispose()
+    database.close()
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("number", "group"), [(signal.SIGTERM, True), (signal.SIGINT, False)])
 def test_a_held_batch_ends_without_a_word_of_java(
-    feed: Feed, kafka: LocalKafka, prefix: str, tmp_path: Path, number: signal.Signals, group: bool
+    empty_feed: Feed, kafka: LocalKafka, prefix: str, tmp_path: Path, number: signal.Signals, group: bool
 ) -> None:
     """Without a generation every batch is held; signals come to the process, or from terminals, to its group."""
-    feed.publish([LOG.insert((1,), (), 5_000_000, v="a")])
+    empty_feed.publish([LOG.insert((1,), (), 5_000_000, v="a")])
     with StreamProcess(tmp_path, kafka, prefix, f"sqlite:///{tmp_path}/sink.db") as stream:
         stream.until(lambda: "batch 0 waits for the generations" in stream.log.read_text())
         (os.killpg if group else os.kill)(stream.process.pid, number)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
-import sqlalchemy as sa
 from cassandra.cluster import Session
 
 from tailrace.local import LocalCassandra, LocalKafka
@@ -24,7 +23,7 @@ from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.integration.agents import AgentProcess, cql, create_keyspace, settings_for, start_here
 from tests.integration.stream_settings import stream_settings
 from tests.postgres import new_database
-from tests.unit.spark.sinks.contract import Database
+from tests.unit.spark.sinks.contract import Database, databases
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,13 +43,10 @@ def generations(kafka: LocalKafka, prefix: str) -> Iterator[GenerationReader]:
 
 
 @pytest.fixture
-def databases(tmp_path: Path) -> Iterator[list[Database]]:
+def stores(tmp_path: Path) -> Iterator[list[Database]]:
     """A SQLite file and a PostgreSQL database, both new."""
-    urls = [f"sqlite:///{tmp_path / 'sink.db'}", new_database()]
-    found = [Database(url, sa.create_engine(url)) for url in urls]
-    yield found
-    for database in found:
-        database.engine.dispose()
+    with databases([f"sqlite:///{tmp_path / 'sink.db'}", new_database()]) as opened:
+        yield opened
 
 
 def write(session: Session, keyspace: str) -> int:
@@ -111,7 +107,7 @@ def test_every_row_has_its_stream_id(
     prefix: str,
     keyspace_name: str,
     generations: GenerationReader,
-    databases: list[Database],
+    stores: list[Database],
     tmp_path: Path,
 ) -> None:
     with cql(cassandra) as session:
@@ -123,7 +119,7 @@ def test_every_row_has_its_stream_id(
             written = write(session, keyspace_name)
             agent.until(lambda: agent.count("changes") >= written)
             assert agent.stop() == 0, agent.words()
-    for database in databases:
+    for database in stores:
         sink, checkpoint = SqlSink(database.url), str(tmp_path / database.dialect)
         settings = stream_settings(kafka, prefix, {"checkpoint": checkpoint, "max_offsets_per_trigger": 100})
         with closing(sink):

@@ -11,13 +11,12 @@ from pathlib import Path
 from random import Random
 
 import pytest
-import sqlalchemy as sa
 
 from tailrace.local import LocalKafka
 from tests.integration import dying_stream
 from tests.integration.dying_stream import Step
 from tests.integration.feed import Feed
-from tests.integration.items import IDS, LAST, Load, Row, Source
+from tests.integration.items import Load, Source, is_through, rows
 from tests.integration.letters import letters_in
 from tests.integration.streams import StreamProcess, has_workers, kill_all, kills
 from tests.postgres import new_database
@@ -35,11 +34,11 @@ class Trial:
         self.execution = execution
         self._feed = Feed(kafka.bootstrap, prefix)
         self._feed.announce()
-        self.database = Database(url, sa.create_engine(url))
+        self.database = Database(url)
         self.source = Source(seed)
 
     def close(self) -> None:
-        self.database.engine.dispose()
+        self.database.close()
         self._feed.close()
 
     def load(self) -> Load:
@@ -64,20 +63,11 @@ class Trial:
         Nothing was set aside, and the stream ends well.
         """
         self._feed.publish(self.source.last())
-        stream.until(self._is_through)
-        assert self._shown() == self.source.rows()
+        stream.until(lambda: is_through(self.database))
+        assert rows(self.database) == self.source.rows()
         assert letters_in(self._kafka, self._prefix) == []
         assert self.database.select("SELECT * FROM tailrace_deferred_changes") == []
         assert stream.stop() == 0, stream.words()
-
-    def _is_through(self) -> bool:
-        shown = [key for key, _, _ in self._shown()]
-        return sum(key >= 2 * IDS for key in shown) == LAST and not any(IDS <= key < 2 * IDS for key in shown)
-
-    def _shown(self) -> list[Row]:
-        if "shop_items" not in self.database.names():
-            return []
-        return sorted(self.database.select("SELECT id, v, w FROM shop_items"))
 
 
 @pytest.fixture(params=[pytest.param("sqlite", marks=pytest.mark.long), "postgresql"])

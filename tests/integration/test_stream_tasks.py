@@ -39,10 +39,8 @@ NUMBERS = range(30)
 
 @pytest.fixture
 def database() -> Iterator[Database]:
-    url = new_database()
-    engine = sa.create_engine(url)
-    yield Database(url, engine)
-    engine.dispose()
+    with closing(Database(new_database())) as database:
+        yield database
 
 
 class Follower:
@@ -108,7 +106,7 @@ def test_a_truncation_in_every_partition_takes_all_rows_before_it(
 def test_a_sink_that_only_the_driver_writes_is_refused_for_executors(follow: Follower, tmp_path: Path) -> None:
     lite = f"sqlite:///{tmp_path}/sink.db"
     with pytest.raises(SettingsError, match=r'stream.execution = "executors": this sink is written by the driver'):
-        follow(Database(lite, sa.create_engine(lite)))
+        follow(Database(lite))
 
 
 @pytest.mark.promise("stream.execution")

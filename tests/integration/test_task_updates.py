@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -52,11 +51,9 @@ class Published:
 
 
 @pytest.fixture
-def feed(kafka: LocalKafka, prefix: str) -> Iterator[Feed]:
-    feed = Feed(kafka.bootstrap, prefix)
-    feed.add(TABLE)
-    yield feed
-    feed.close()
+def feed(empty_feed: Feed) -> Feed:
+    empty_feed.add(TABLE)
+    return empty_feed
 
 
 def published(kafka: LocalKafka, prefix: str, feed: Feed, changes: list[Change]) -> Published:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import sqlalchemy as sa
 from confluent_kafka import Consumer, TopicPartition
 
 from tailrace.local import LocalKafka
@@ -25,18 +24,12 @@ from tests.integration.bench import Bench
 from tests.postgres import new_database
 from tests.support.openlineage import LineageServer, require_valid
 from tests.support.otlp import OtlpReceiver, attributes_of, ids_in, ids_of
+from tests.unit.spark.sinks.contract import Database
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROWS = 200
-
-
-@pytest.fixture
-def receiver() -> Iterator[OtlpReceiver]:
-    """A receiver of the test's own."""
-    with OtlpReceiver() as receiver:
-        yield receiver
 
 
 @pytest.fixture
@@ -101,11 +94,8 @@ def test_a_change_is_followed_from_the_log_to_the_sink(
     with closing(SqlSink(url)) as sink:
         metrics = StreamMetrics(SinkInfo("", "", "a database", ""))
         Stream(spark, followed, sink, name=f"traced-{execution}", metrics=metrics).run(availableNow=True)
-    engine = sa.create_engine(url)
-    with engine.connect() as connection:
-        keys = connection.execute(sa.text(f"SELECT k FROM {keyspace}_t")).scalars().all()
-    engine.dispose()
-    assert Counter(keys) == Counter(range(ROWS))
+    with closing(Database(url)) as database:
+        assert Counter(database.select(f"SELECT k FROM {keyspace}_t")) == Counter((key,) for key in range(ROWS))
 
     batches, changes = receiver.named("tailrace.batch"), receiver.named("tailrace.batch.changes")
     assert {attributes_of(batch)["tailrace.execution"] for batch in batches} == {execution}

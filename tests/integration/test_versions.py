@@ -14,7 +14,6 @@ from tailrace.segments.keys import read_keystore
 from tests.corpus.check import check_messages, check_view
 from tests.corpus.corpus import read_corpus
 from tests.corpus.recording import record
-from tests.services.choice import Means
 
 pytestmark = pytest.mark.long
 
@@ -36,9 +35,8 @@ KINDS = {"insert", "update", "delete", "delete_partition", "delete_range"}
         ("6.0", "NONE", "6.0-alpha2", 9),
     ],
 )
-def test_a_live_node(means: Means, tmp_path: Path, release: str, mode: str | None, exact: str, version: int) -> None:
-    if means is Means.CONTAINERS:
-        pytest.skip("the versions are run as child processes")
+@pytest.mark.usefixtures("as_processes")
+def test_a_live_node(tmp_path: Path, release: str, mode: str | None, exact: str, version: int) -> None:
     seed = secrets.randbits(32)
     sys.stderr.write(f"seed {seed}, corpus in {tmp_path}\n")
     yaml = {} if mode is None else {"storage_compatibility_mode": mode}
@@ -67,9 +65,8 @@ def test_a_live_node(means: Means, tmp_path: Path, release: str, mode: str | Non
         ("5.0", CIPHER),
     ],
 )
-def test_a_live_node_that_compresses_or_encrypts(means: Means, tmp_path: Path, release: str, codec: str) -> None:
-    if means is Means.CONTAINERS:
-        pytest.skip("the versions are run as child processes")
+@pytest.mark.usefixtures("as_processes")
+def test_a_live_node_that_compresses_or_encrypts(tmp_path: Path, release: str, codec: str) -> None:
     keys = NO_KEYS
     yaml: dict[str, object] = {"commitlog_compression": [{"class_name": codec}]}
     if codec == CIPHER:

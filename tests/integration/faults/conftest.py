@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tailrace.local import LocalCassandra, LocalKafka
-from tests.integration.faults.followed import Followed
+from tests.integration.faults.followed import ROWS, Followed
 from tests.integration.faults.trial import Trial, trial_on
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ def trial(
 def followed(spark: SparkSession, kafka: LocalKafka, prefix: str, tmp_path: Path) -> Iterator[Followed]:
     """A table with ten rows, all of which the sink has."""
     followed = Followed(spark, kafka, prefix, tmp_path)
-    followed.insert(*range(10))
+    followed.insert(ROWS, *range(10))
     followed.drain()
-    assert followed.ids() == set(range(10))
+    assert followed.ids(ROWS) == set(range(10))
     yield followed
     followed.feed.close()

@@ -1,25 +1,26 @@
-"""One table's topic and a SQLite file that follows it, for tests of checkpoints and sinks."""
+"""Topics and a SQLite file that a stream fills from them, for tests of checkpoints, topics and sinks."""
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 from uuid import uuid4
-
-import sqlalchemy as sa
 
 from tailrace.local import LocalKafka
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import TailraceError
+from tailrace_schemas.table import Table
 from tailrace_spark.job.metrics import StreamMetrics
 from tailrace_spark.job.progress import SinkInfo
 from tailrace_spark.job.stream import Stream
+from tailrace_spark.sinks.protocol import ReachableSink
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.integration.feed import Feed
-from tests.support.waiting import until
+from tests.support.waiting import text_of, until
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import Database
 from tests.unit.tables import table
@@ -31,75 +32,89 @@ ROWS: Final = table({"id": "int"}, regular={"v": "text"}, keyspace="shop", name=
 
 
 class Followed:
-    """One table's topic, and the SQLite file that follows it."""
+    """The topics of one prefix, and the SQLite file that follows them."""
 
     def __init__(self, spark: SparkSession, kafka: LocalKafka, prefix: str, folder: Path) -> None:
-        self._spark, self._kafka, self._prefix, self._folder = spark, kafka, prefix, folder
+        self.spark, self.prefix = spark, prefix
+        self._kafka, self._folder = kafka, folder
         self.feed = Feed(kafka.bootstrap, prefix)
         self.feed.announce()
-        self.file = folder / "sink.db"
-        self.location = f"sqlite:///{self.file}"
+        self.location = f"sqlite:///{folder / 'sink.db'}"
 
-    def insert(self, *ids: int) -> None:
-        self.feed.publish([Log(ROWS).insert((number,), (), 5_000_000, v="v") for number in ids])
+    def sink(self) -> ReachableSink:
+        """One as a new process has it."""
+        return SqlSink(self.location)
 
-    def ids(self) -> set[int]:
-        engine = sa.create_engine(self.location)
-        try:
-            database = Database(self.location, engine)
-            named = "shop_rows" in database.names()
-            return {row[0] for row in database.select("SELECT id FROM shop_rows")} if named else set()
-        finally:
-            engine.dispose()
+    def settings(self, *, stops: bool) -> Settings:
+        own = {"snapshot": "never", "checkpoint": str(self._folder / "checkpoint"), "fail_on_data_loss": stops}
+        kafka = {"bootstrap.servers": self._kafka.bootstrap}
+        return Settings.model_validate({"kafka": kafka, "topics": {"prefix": self.prefix}, "stream": own})
 
-    def until(self, ids: set[int]) -> None:
-        """Wait until the file has these rows."""
-        until(lambda: self.ids() == ids, f"{len(ids)} rows at the sink", 120, state=self.ids)
+    def insert(self, which: Table, *ids: int) -> None:
+        self.feed.publish([Log(which).insert((number,), (), 5_000_000, v="v") for number in ids])
 
-    def ends(self) -> list[int]:
-        return [self.feed.end(ROWS, number) for number in range(self.feed.options.partitions)]
+    def ids(self, which: Table) -> set[int]:
+        name = f"shop_{which.name}"
+        with closing(Database(self.location)) as database:
+            there = name in database.names()
+            return {row[0] for row in database.select(f"SELECT id FROM {name}")} if there else set()
 
-    def delete(self) -> None:
+    def ends(self, which: Table) -> list[int]:
+        return [self.feed.end(which, number) for number in range(self.feed.options.partitions)]
+
+    def delete_file(self) -> None:
         """Delete the database, and what SQLite has beside it."""
         for file in self._folder.glob("sink.db*"):
             file.unlink()
 
-    def drain(self, *, stops: bool = True) -> None:
-        """Stream what is there, then end."""
-        with self._stream(threading.Event(), stops=stops) as stream:
-            stream.run(availableNow=True)
+    def drain(self, *, stops: bool = True) -> dict[str, Any]:
+        """Stream what is there, then end; the status."""
+        with self.running(stops=stops, once=True) as running:
+            running.thread.join(240)
+            assert not running.thread.is_alive()
+        return running.status()
 
-    @contextmanager
-    def running(self) -> Iterator[list[Exception]]:
-        """A stream in a thread of its own, and what it raised."""
-        stop, errors = threading.Event(), list[Exception]()
-        with self._stream(stop, stops=True) as stream:
+    def running(self, *, stops: bool = True, once: bool = False) -> Running:
+        return Running(self, stops=stops, once=once)
 
-            def run() -> None:
-                try:
-                    stream.run(processingTime="0 seconds")
-                except TailraceError as error:
-                    errors.append(error)
 
-            thread = threading.Thread(target=run)
-            thread.start()
+class Running:
+    """A stream in a thread of its own. What it raised is raised at the end."""
+
+    def __init__(self, followed: Followed, *, stops: bool, once: bool) -> None:
+        self._followed, self._stop, self._sink = followed, threading.Event(), followed.sink()
+        self.metrics = StreamMetrics(SinkInfo("", "", followed.location, ""))
+        settings = followed.settings(stops=stops)
+        stream = Stream(followed.spark, settings, self._sink, stop=self._stop, metrics=self.metrics)
+        trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": "0 seconds"}
+        self.error: TailraceError | None = None
+
+        def run() -> None:
             try:
-                yield errors
-            finally:
-                stop.set()
-                thread.join(120)
+                stream.run(**trigger)
+            except TailraceError as error:
+                self.error = error
 
-    @contextmanager
-    def _stream(self, stop: threading.Event, *, stops: bool) -> Iterator[Stream]:
-        own: dict[str, Any] = {
-            "snapshot": "never",
-            "checkpoint": str(self._folder / "checkpoint"),
-            "fail_on_data_loss": stops,
-        }
-        kafka = {"bootstrap.servers": self._kafka.bootstrap}
-        settings = Settings.model_validate({"kafka": kafka, "topics": {"prefix": self._prefix}, "stream": own})
-        sink, place = SqlSink(self.location), SinkInfo("", "", self.location, "")
-        try:
-            yield Stream(self._spark, settings, sink, stop=stop, metrics=StreamMetrics(place))
-        finally:
-            sink.close()
+        self.thread = threading.Thread(target=run)
+
+    def status(self) -> dict[str, Any]:
+        status: dict[str, Any] = json.loads(json.dumps(self.metrics.status()))
+        return status
+
+    def __enter__(self) -> Self:
+        self.thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._stop.set()
+        self.thread.join(120)
+        self._sink.close()
+        if self.error is not None and kind is None:
+            raise self.error
+
+    def until_shown(self, which: Table, ids: set[int]) -> None:
+        """Wait until the file has these rows of a table."""
+        self.until(lambda: self._followed.ids(which) == ids)
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        until(condition, text_of(condition), 180, over=lambda: not self.thread.is_alive(), state=lambda: self.error)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tailrace.local import KafkaSettings, LocalKafka
-from tests.integration.faults.followed import Followed
+from tests.integration.faults.followed import ROWS, Followed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,13 +19,12 @@ def test_a_stream_goes_on_after_its_broker_restarted(spark: SparkSession, prefix
     """The same query, without a restart of its own; twice, since the second time its clients have reconnected once."""
     with LocalKafka(tmp_path / "kafka", KafkaSettings(heap_mib=256)) as kafka:
         followed = Followed(spark, kafka, prefix, tmp_path)
-        followed.insert(0)
-        with followed.running() as errors:
-            followed.until({0})
+        followed.insert(ROWS, 0)
+        with followed.running() as running:
+            running.until_shown(ROWS, {0})
             for number in (1, 2):
                 kafka.kill()
                 kafka.start()
-                followed.insert(number)
-                followed.until(set(range(number + 1)))
-        assert errors == []
+                followed.insert(ROWS, number)
+                running.until_shown(ROWS, set(range(number + 1)))
         followed.feed.close()

@@ -2,83 +2,55 @@
 
 from __future__ import annotations
 
-import json
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
-import sqlalchemy as sa
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from deltalake import DeltaTable
 
 from tailrace.local import LocalKafka
-from tailrace_common.settings import Settings
-from tailrace_schemas.errors import DataLossError, ServiceError
+from tailrace_schemas.errors import DataLossError
 from tailrace_schemas.table import Table
-from tailrace_spark.job.metrics import StreamMetrics
-from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.protocol import ReachableSink
 from tailrace_spark.sinks.registry import open_sink
-from tailrace_spark.sinks.sql.sink import SqlSink
+from tests.integration.faults.followed import Followed
 from tests.integration.feed import Feed
 from tests.integration.streams import StreamProcess
-from tests.support.waiting import text_of, until
+from tests.support.waiting import until
 from tests.unit.spark.cassandra import Log
-from tests.unit.spark.sinks.contract import Database
 from tests.unit.tables import table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-WRITTEN = 5_000_000
 LOST, OTHER = (
     table({"id": "int"}, regular={"v": "text"}, keyspace="shop", name=name, table_id=uuid4())
     for name in ("lost", "other")
 )
 
 
-class Ground:
-    """Two tables' topics, and a database that follows them."""
+class Ground(Followed):
+    """Two tables' topics, of which one gets lost."""
 
     def __init__(self, spark: SparkSession, kafka: LocalKafka, prefix: str, folder: Path) -> None:
-        self.spark, self.kafka, self.prefix, self.folder = spark, kafka, prefix, folder
-        self.feed = Feed(kafka.bootstrap, prefix)
+        super().__init__(spark, kafka, prefix, folder)
         self.admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 2})
         self.topic = self.feed.topic(LOST)
-        self.url = f"sqlite:///{folder / 'sink.db'}"
-        self.database = Database(self.url, sa.create_engine(self.url))
         self.log: str | None = None
         """Where the changes are logged, in place of the database."""
-        self.feed.announce()
 
     def sink(self) -> ReachableSink:
-        """One as a new process has it."""
-        if self.log is None:
-            return SqlSink(self.url)
-        return open_sink("log", DeltaSinkSettings(path=self.log), self.prefix)
-
-    def insert(self, which: Table, *ids: int) -> None:
-        self.feed.publish([Log(which).insert((number,), (), WRITTEN, v="v") for number in ids])
-
-    def ids(self, which: Table) -> set[int]:
-        name = f"shop_{which.name}"
-        there = name in self.database.names()
-        return {row[0] for row in self.database.select(f"SELECT id FROM {name}")} if there else set()
+        return super().sink() if self.log is None else open_sink("log", DeltaSinkSettings(path=self.log), self.prefix)
 
     def logged(self, which: Table) -> list[int]:
         """The ids of all changes of a table that the log has, in order."""
         found = DeltaTable(f"{self.log}/shop.{which.name}").to_pyarrow_table(columns=["key"])
         return sorted(key["id"] for key in found["key"].to_pylist())
-
-    def settings(self, *, stops: bool) -> Settings:
-        own = {"snapshot": "never", "checkpoint": str(self.folder / "checkpoint"), "fail_on_data_loss": stops}
-        kafka = {"bootstrap.servers": self.kafka.bootstrap}
-        return Settings.model_validate({"kafka": kafka, "topics": {"prefix": self.prefix}, "stream": own})
 
     def delete(self) -> None:
         self.admin.delete_topics([self.topic])[self.topic].result(60)
@@ -96,52 +68,6 @@ class Ground:
         deleted = self.admin.delete_records(everything)
         return [deleted[partition].result(60).low_watermark for partition in everything]
 
-    def drain(self, *, stops: bool) -> dict[str, Any]:
-        """Stream what is there, then end; the status."""
-        with self.running(stops=stops, once=True) as running:
-            running.thread.join(240)
-            assert not running.thread.is_alive()
-        return running.status()
-
-    def running(self, *, stops: bool, once: bool = False) -> Running:
-        return Running(self, stops=stops, once=once)
-
-
-class Running:
-    """A stream in a thread of its own. What it raised is raised at the end."""
-
-    def __init__(self, ground: Ground, *, stops: bool, once: bool = False) -> None:
-        self._stop, self._sink, self.metrics = threading.Event(), ground.sink(), StreamMetrics()
-        stream = Stream(ground.spark, ground.settings(stops=stops), self._sink, stop=self._stop, metrics=self.metrics)
-        trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": "0 seconds"}
-        self.error: Exception | None = None
-
-        def run() -> None:
-            try:
-                stream.run(**trigger)
-            except (DataLossError, ServiceError) as error:
-                self.error = error
-
-        self.thread = threading.Thread(target=run)
-
-    def status(self) -> dict[str, Any]:
-        status: dict[str, Any] = json.loads(json.dumps(self.metrics.status()))
-        return status
-
-    def __enter__(self) -> Running:
-        self.thread.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._stop.set()
-        self.thread.join(120)
-        self._sink.close()
-        if self.error is not None and kind is None:
-            raise self.error
-
-    def until(self, condition: Callable[[], bool]) -> None:
-        until(condition, text_of(condition), 180, over=lambda: not self.thread.is_alive(), state=lambda: self.error)
-
 
 @pytest.fixture
 def ground(spark: SparkSession, kafka: LocalKafka, prefix: str, tmp_path: Path) -> Iterator[Ground]:
@@ -151,7 +77,6 @@ def ground(spark: SparkSession, kafka: LocalKafka, prefix: str, tmp_path: Path) 
     ground.insert(OTHER, 0)
     yield ground
     ground.feed.close()
-    ground.database.engine.dispose()
 
 
 @pytest.mark.promise("stream.lost-topics")
@@ -218,7 +143,7 @@ def test_a_log_of_changes_has_all_of_a_topic_that_was_created_again(ground: Grou
 @pytest.mark.parametrize("stops", [True, False])
 def test_records_deleted_before_they_were_read_are_told_by_their_offsets(ground: Ground, *, stops: bool) -> None:
     ground.drain(stops=stops)
-    before = [ground.feed.end(LOST, number) for number in range(ground.feed.options.partitions)]
+    before = ground.ends(LOST)
     ground.insert(LOST, *range(10, 20))
     after = ground.trim()
     ground.insert(LOST, *range(20, 30))
@@ -242,15 +167,12 @@ def test_records_deleted_before_they_were_read_are_told_by_their_offsets(ground:
 
 @pytest.mark.promise("stream.end-in-a-line")
 @pytest.mark.long
-def test_a_java_that_died_is_told_in_a_line(kafka: LocalKafka, prefix: str, tmp_path: Path) -> None:
-    feed = Feed(kafka.bootstrap, prefix)
-    feed.announce()
-    feed.publish([Log(OTHER).insert((1,), (), WRITTEN, v="v")])
+def test_a_java_that_died_is_told_in_a_line(feed: Feed, kafka: LocalKafka, prefix: str, tmp_path: Path) -> None:
+    feed.publish([Log(OTHER).insert((1,), (), 5_000_000, v="v")])
     with StreamProcess(tmp_path, kafka, prefix, f"sqlite:///{tmp_path}/sink.db") as stream:
         stream.until(lambda: "1 rows changed" in stream.log.read_text())
         stream.kill(python=False)
         code, words = stream.process.returncode, stream.log.read_text()
-    feed.close()
     assert code == 1
     assert "Traceback" not in words
     last = words.partition("1 rows changed")[2].splitlines()[1:]

@@ -15,7 +15,7 @@ import pytest
 from cassandra.query import BatchStatement, BatchType
 
 from tailrace.local import CassandraSettings, LocalCassandra, LocalKafka
-from tests.integration.agents import AgentProcess, in_log_order, ints
+from tests.integration.agents import in_log_order, ints
 from tests.integration.faults.trial import Settings, Trial, trial_on
 from tests.services.quotas import producer_quota
 
@@ -74,14 +74,6 @@ def write_wide_batch(trial: Trial, rows: int, size: int) -> None:
     trial.session.execute(batch, timeout=60)
 
 
-def resident(agent: AgentProcess) -> int:
-    """The most memory that its process has had, in MiB."""
-    (line,) = (
-        line for line in Path(f"/proc/{agent.process.pid}/status").read_text().splitlines() if line.startswith("VmHWM")
-    )
-    return int(line.split()[1]) // 1024
-
-
 @pytest.mark.promise("agent.slow-kafka")
 def test_a_backlog_at_a_slow_kafka(trial: Trial) -> None:
     """More than gets through in a transaction's time, at once: health says that Kafka is slow, how slow, and which
@@ -136,11 +128,11 @@ def test_one_batch_of_100_000_rows(
         trial.ddl(MANY)
         with quota(trial, 1_000_000), trial.agent(settings=throttled(trial)) as agent:
             agent.until_ready()
-            ready = resident(agent)
+            ready = agent.most_memory
             write_batch(trial, 100_000)
             began = time.monotonic()
             agent.until(lambda: agent.count("changes") >= 100_000 + MARKS, 150)
-            seconds, peak = time.monotonic() - began, resident(agent)
+            seconds, peak = time.monotonic() - began, agent.most_memory
             agent.until(lambda: agent.status()["gauges"]["transaction_seconds"] == 10)
             assert agent.stop() == 0, agent.words()
         records = trial.records("many")
@@ -176,7 +168,7 @@ def test_mutations_of_the_largest_size(
                 write_wide(trial, 20, 100)
                 last = trial.mark()
                 agent.until(lambda: trial.is_published(last), 180)
-                seconds, peak = time.monotonic() - began, resident(agent)
+                seconds, peak = time.monotonic() - began, agent.most_memory
                 assert agent.stop() == 0, agent.words()
         assert in_log_order(trial.records("many_wide"))
         assert len(trial.records("many_wide")) == 150

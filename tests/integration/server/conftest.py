@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 
 from tailrace.local import LocalCassandra, LocalKafka
 from tests import mariadb, postgres
 from tests.integration.server.browser import CHROMIUM, FLAGS
 from tests.integration.snapshot.following import Place, placed
 from tests.mortal import Mortal
-from tests.unit.spark.sinks.contract import Database
+from tests.unit.spark.sinks.contract import Database, databases
 
 
 @pytest.fixture(scope="module")
@@ -41,10 +40,8 @@ def mortal(request: pytest.FixtureRequest) -> Iterator[Mortal]:
 def stores(tmp_path: Path) -> Iterator[dict[str, Database]]:
     """Empty ones, by the name of their subscriber."""
     urls = {name: f"sqlite:///{tmp_path / name}.db" for name in ("left", "right")}
-    made = {name: Database(url, sa.create_engine(url)) for name, url in urls.items()}
-    yield made
-    for database in made.values():
-        database.engine.dispose()
+    with databases(urls.values()) as opened:
+        yield dict(zip(urls, opened, strict=True))
 
 
 @pytest.fixture

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
 import httpx2
 import pytest
-import sqlalchemy as sa
 
 from tailrace.local import LocalKafka
 from tailrace.local.ports import free_port
@@ -103,7 +102,7 @@ def test_the_database_of_a_sink_is_killed_at_each_step(
 ) -> None:
     """Its subscription fails until it is back; the other one goes on."""
     url = mortal.new_database()
-    stores = {"left": stores["left"], "right": Database(url, sa.create_engine(url))}
+    stores = {"left": stores["left"], "right": Database(url)}
     site, source = Site(tmp_path, kafka, prefix, f"sqlite:///{tmp_path / 'meta.db'}"), Source(13)
     for name, database in stores.items():
         site.subscribe(name, "shop.items", database.url)
@@ -118,7 +117,7 @@ def test_the_database_of_a_sink_is_killed_at_each_step(
                 mortal.start()
                 server.until(lambda: site.states()["right"]["state"] == "active", SECONDS)
         finish(site, server, feed, source, stores)
-    stores["right"].engine.dispose()
+    stores["right"].close()
 
 
 @pytest.mark.promise("subscription.same-request")
@@ -182,12 +181,7 @@ def asked_meanwhile(
     site: Site, words: tuple[str, ...], meanwhile: Callable[[], None]
 ) -> subprocess.CompletedProcess[str]:
     """What becomes of a command while something else is done."""
-    answers: list[subprocess.CompletedProcess[str]] = []
-    thread = threading.Thread(target=lambda: answers.append(site.run(*words)))
-    thread.start()
-    try:
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(site.run, *words)
         meanwhile()
-    finally:
-        thread.join()
-    [answer] = answers
-    return answer
+        return answer.result()

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 
 from tailrace.local import LocalKafka
 from tailrace_common.settings import load_settings
@@ -71,5 +70,4 @@ def test_a_command_lists_and_replays_them_and_corrects_their_count(
 
 
 def database_of(directory: Path) -> Database:
-    url = f"sqlite:///{directory / 'copy.db'}"
-    return Database(url, sa.create_engine(url))
+    return Database(f"sqlite:///{directory / 'copy.db'}")

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 
 from tailrace.local import LocalKafka
 from tailrace.local.ports import free_port
@@ -78,8 +77,8 @@ def test_a_subscription_by_the_page(tmp_path: Path, kafka: LocalKafka, prefix: s
         page.click("#save")
         page.wait_for_url("**/shop.items/warehouse?done=subscribed")
         page.wait_for_selector("#now >> text=follows the log")  # without a reload
-        database = Database(url, sa.create_engine(url))
-        stack.callback(database.engine.dispose)
+        database = Database(url)
+        stack.callback(database.close)
         assert len(database.select("SELECT id FROM shop_items")) == 10
         looked_at(page, "subscription")
         page.goto(f"http://127.0.0.1:{port}/subscriptions/shop.items/warehouse/letters")

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
 
 from tailrace.local import LocalKafka
 from tailrace_server.operations.asking import Asked
@@ -20,7 +19,7 @@ from tests.integration.letters import letters_in
 from tests.integration.server.servers import ServerProcess, Site
 from tests.integration.targets import POSTGRESQL, TARGETS, Target
 from tests.integration.ways import Ground
-from tests.unit.spark.sinks.contract import Database
+from tests.unit.spark.sinks.contract import Database, databases
 
 FILTERED = 1_000
 """Members of all kinds leave out rows from here on."""
@@ -33,10 +32,8 @@ FILTERS = {"all": None, "lower": f"id < {_BOUND}", "paused": None, "stalled": No
 def stores(tmp_path: Path) -> Iterator[dict[str, Database]]:
     """Empty ones, by the name of their subscriber."""
     urls = {name: f"sqlite:///{tmp_path / name}.db" for name in FILTERS} | {"stalled": postgres.new_database()}
-    made = {name: Database(url, sa.create_engine(url)) for name, url in urls.items()}
-    yield made
-    for database in made.values():
-        database.engine.dispose()
+    with databases(urls.values()) as opened:
+        yield dict(zip(urls, opened, strict=True))
 
 
 @contextmanager

@@ -7,14 +7,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
 
 from tailrace.local import LocalKafka
 from tests import postgres
 from tests.integration.feed import Feed
 from tests.integration.items import Load, Source, is_through, rows
 from tests.integration.server.servers import Site
-from tests.unit.spark.sinks.contract import Database
+from tests.unit.spark.sinks.contract import Database, databases
 
 DOWN = "postgresql://nobody:secret@127.0.0.1:1/nothing"
 
@@ -23,10 +22,8 @@ DOWN = "postgresql://nobody:secret@127.0.0.1:1/nothing"
 def stores(tmp_path: Path) -> Iterator[dict[str, Database]]:
     """Empty ones, by the name of their subscriber."""
     urls = {"left": f"sqlite:///{tmp_path / 'left.db'}", "right": postgres.new_database()}
-    made = {name: Database(url, sa.create_engine(url)) for name, url in urls.items()}
-    yield made
-    for database in made.values():
-        database.engine.dispose()
+    with databases(urls.values()) as opened:
+        yield dict(zip(urls, opened, strict=True))
 
 
 @pytest.mark.spine

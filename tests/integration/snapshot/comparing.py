@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
+from typing import Final
 
-from tailrace_spark.comparison.rows import Difference
+from tailrace_spark.comparison.rows import Difference, Kind
+from tailrace_spark.comparison.run import Compared, Comparison, repair
 from tailrace_spark.comparison.source import ReadTask, TaskFindings
 from tailrace_spark.snapshot.ranges import Split as RangePiece
 
@@ -39,6 +42,27 @@ def write_unseen(run: Callable[[str], object]) -> None:
     run("UPDATE KS.t USING TIMESTAMP 2000 SET s = 'other' WHERE k = 5")
 
 
+UNSEEN: Final = {
+    (1, 0, Kind.DIFFERENT, ("v",)),
+    (2, 1, Kind.DIFFERENT, ("m", "w")),
+    (3, 2, Kind.EXTRA, ()),
+    *[(4, line, Kind.EXTRA, ()) for line in range(3)],
+    (4, Kind.EXTRA, ()),
+    (50, 1, Kind.MISSING, ()),
+    (5, Kind.DIFFERENT, ("s",)),
+}
+"""What is then told of it."""
+
+
 def told(found: dict[tuple[bytes, bytes], Difference]) -> set[tuple[object, ...]]:
     """(key columns, kind, columns); of static rows the partition key alone."""
     return {(*item.shown, item.kind, tuple(sorted(item.columns))) for item in found.values()}
+
+
+def require_repaired(comparison: Comparison, compared: Compared, anew: Callable[[], Comparison]) -> None:
+    """A repair writes what is missing and different but for what was taken away, which it removes where it may."""
+    left = repair(comparison, compared, remove=False, now=int(time.time()))
+    assert {item.kind for item in left.values()} == {Kind.EXTRA, Kind.DIFFERENT}
+    assert {item.shown[:2] for item in left.values() if item.kind is Kind.DIFFERENT} == {(2, 1)}
+    assert repair(comparison, compared, remove=True, now=int(time.time())) == {}
+    assert anew().compare().differences == {}

@@ -26,7 +26,6 @@ from tests.integration.agents import contact_of_node, cql, settings_for
 from tests.integration.rings import LiveRing
 from tests.integration.snapshot.following import Running, done
 from tests.oracle.comparison import Downstream, ask, differences
-from tests.services.choice import Means
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,16 +69,14 @@ def fill(session: Session) -> None:
 @pytest.mark.promise("snapshots.resumes", "snapshots.equal", "snapshot.limits")
 @pytest.mark.long
 @pytest.mark.timeout(1800)
+@pytest.mark.usefixtures("as_processes")
 def test_a_node_joins_and_another_one_dies_while_their_rows_are_read(
-    means: Means,
     kafka: LocalKafka,
     prefix: str,
     spark: SparkSession,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    if means is Means.CONTAINERS:
-        pytest.skip("the nodes are run as child processes")
     rounds, stop = Rounds(monkeypatch), threading.Event()
     with ExitStack() as stack:
         ring = LiveRing(tmp_path, kafka, prefix, {"shop": 3}, stack)

@@ -15,6 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 import tailrace_spark.job.snapshot_run
+from tailrace_common.settings import Settings
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.table import Table
 from tailrace_spark.cli.snapshot import app
@@ -27,7 +28,7 @@ from tailrace_spark.sinks.files.sink_type import FILES
 from tailrace_spark.sinks.sink_type import Surroundings
 from tailrace_spark.snapshot.progress import State
 from tailrace_spark.snapshot.session import Ring
-from tests.integration.snapshot.following import KEYS, Place, Writes, done, running
+from tests.integration.snapshot.following import KEYS, Place, Running, Writes, done, running
 from tests.oracle.comparison import Downstream, Followed
 from tests.oracle.stores import LakeTables
 from tests.postgres import new_database
@@ -80,6 +81,17 @@ def test_a_table_with_rows_before_its_log_comes_out_equal_while_it_is_written(
             assert stream.snapshots.tables == (snapshot,)
 
 
+@contextmanager
+def copied(place: Place, folder: Path, settings: Settings) -> Iterator[tuple[Running, Downstream]]:
+    """A stream with these settings that fills a SQLite file, and the file."""
+    with (
+        closing(Downstream(f"sqlite:///{folder / 'copy.db'}")) as store,
+        closing(store.open(lambda: NEVER)) as sink,
+        running(place, sink, settings) as stream,
+    ):
+        yield stream, store
+
+
 def command(place: Place, sections: dict[str, Any], *arguments: str, code: int = 0) -> str:
     """What a command prints with these settings."""
     config = place.directory / "stream.toml"
@@ -102,17 +114,12 @@ def test_commands_read_a_partition_a_range_and_rows_by_a_condition_of_a_stream_t
     place: Place, tmp_path: Path
 ) -> None:
     place.create("asked")
-    store, sections = Downstream(f"sqlite:///{tmp_path / 'copy.db'}"), place.sections("asked", "never")
-    name, definition = f"{place.keyspace}.asked", place.table("asked")
+    sections, name, definition = place.sections("asked", "never"), f"{place.keyspace}.asked", place.table("asked")
 
     def keys() -> Counter[Any]:
         return Counter(row[0] for row in store.rows(definition))
 
-    with (
-        closing(store),
-        closing(store.open(lambda: NEVER)) as sink,
-        running(place, sink, place.settings("asked", "never")) as stream,
-    ):
+    with copied(place, tmp_path, place.settings("asked", "never")) as (stream, store):
         command(place, sections, "start", name, "--partition", "7")
         stream.until_done(1)
         assert keys() == {7: 10}
@@ -172,21 +179,16 @@ def test_rows_that_were_read_before_a_truncation_do_not_survive_it(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.create("truncated")
-    store = Downstream(f"sqlite:///{tmp_path / 'copy.db'}")
 
     def truncate() -> None:
         place.run("TRUNCATE KS.truncated")
         place.run("INSERT INTO KS.truncated (k, c, v) VALUES (3, 3, 'after')")
 
     Interruption(monkeypatch, 2, truncate)
-    with (
-        closing(store),
-        closing(store.open(lambda: NEVER)) as sink,
-        running(place, sink, place.settings("truncated", limits=MANY)) as stream,
-    ):
+    with copied(place, tmp_path, place.settings("truncated", limits=MANY)) as (stream, store):
         stream.until(done)
         place.until_equal(store, "truncated")
-    assert [row[:2] for row in store.rows(place.table("truncated"))] == [(3, 3)]
+        assert [row[:2] for row in store.rows(place.table("truncated"))] == [(3, 3)]
 
 
 @pytest.mark.promise("snapshots.changed")
@@ -194,7 +196,6 @@ def test_an_altered_table_goes_on_with_its_new_definition(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.create("altered")
-    store = Downstream(f"sqlite:///{tmp_path / 'copy.db'}")
 
     def alter() -> None:
         place.run("ALTER TABLE KS.altered ADD added text")
@@ -202,11 +203,7 @@ def test_an_altered_table_goes_on_with_its_new_definition(
         place.run("UPDATE KS.altered SET added = 'new' WHERE k = 2 AND c = 2")
 
     Interruption(monkeypatch, 2, alter)
-    with (
-        closing(store),
-        closing(store.open(lambda: NEVER)) as sink,
-        running(place, sink, place.settings("altered", limits=MANY)) as stream,
-    ):
+    with copied(place, tmp_path, place.settings("altered", limits=MANY)) as (stream, store):
         [snapshot] = stream.until(done).tables
         place.until_equal(store, "altered")
     assert snapshot.rows > KEYS * 5
@@ -217,7 +214,6 @@ def test_a_table_that_is_dropped_and_made_again_ends_its_snapshot_and_leaves_no_
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.create("dropped")
-    store = Downstream(f"sqlite:///{tmp_path / 'copy.db'}")
 
     def drop() -> None:
         place.run("DROP TABLE KS.dropped")
@@ -225,11 +221,7 @@ def test_a_table_that_is_dropped_and_made_again_ends_its_snapshot_and_leaves_no_
         place.run("INSERT INTO KS.dropped (k, other) VALUES (1, 'of the new table')")
 
     Interruption(monkeypatch, 1, drop)
-    with (
-        closing(store),
-        closing(store.open(lambda: NEVER)) as sink,
-        running(place, sink, place.settings("dropped", limits=MANY)) as stream,
-    ):
+    with copied(place, tmp_path, place.settings("dropped", limits=MANY)) as (stream, store):
         [snapshot] = stream.until_done(1)
         assert snapshot.state is State.DROPPED
         assert "was dropped and created again: `tailrace snapshot start` reads the new table" in snapshot.reason

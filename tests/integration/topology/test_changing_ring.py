@@ -15,7 +15,6 @@ import pytest
 from tailrace.local import LocalCassandra, LocalKafka
 from tests.integration.agents import cql
 from tests.integration.rings import NODE, LiveRing, Load, Ranges, judge_streams
-from tests.services.choice import Means
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -50,11 +49,10 @@ def until_down(asked: LocalCassandra, node: LocalCassandra) -> None:
 @pytest.mark.promise("ring.membership", "ring.same-replicas")
 @pytest.mark.long
 @pytest.mark.timeout(1200)
+@pytest.mark.usefixtures("as_processes")
 def test_every_change_of_the_ring_is_one_generation(
-    means: Means, kafka: LocalKafka, prefix: str, spark: SparkSession, tmp_path: Path
+    kafka: LocalKafka, prefix: str, spark: SparkSession, tmp_path: Path
 ) -> None:
-    if means is Means.CONTAINERS:
-        pytest.skip("the nodes are run as child processes")
     replicas: dict[int, dict[str, Ranges]] = {}
     with ExitStack() as stack:
         ring = LiveRing(tmp_path, kafka, prefix, COPIES, stack)

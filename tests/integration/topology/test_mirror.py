@@ -21,7 +21,6 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.generation_records import PublishedGeneration
 from tailrace_schemas.ring import Node, Ring
 from tests.integration.agents import contact_of_node, cql
-from tests.services.choice import Means
 from tests.support.waiting import until
 from tests.unit.topology.mirror_memory import published
 
@@ -111,10 +110,9 @@ def test_agents_that_mirror_together_and_the_readers_queries(
 @pytest.mark.promise("mirror.crash")
 @pytest.mark.long
 @pytest.mark.parametrize("release", ["4.0", "6.0"])
-def test_agents_on_two_nodes_make_the_same_tables(means: Means, tmp_path: Path, release: str) -> None:
+@pytest.mark.usefixtures("as_processes")
+def test_agents_on_two_nodes_make_the_same_tables(tmp_path: Path, release: str) -> None:
     """Each makes each table on its own node at the same moment, as agents do that find nothing."""
-    if means is Means.CONTAINERS:
-        pytest.skip("the releases are run as child processes")
     small = CassandraSettings(release=release, heap_mib=384)
     with ExitStack() as stack:
         one = stack.enter_context(LocalCassandra(tmp_path / "one", small))

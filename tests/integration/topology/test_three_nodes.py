@@ -13,7 +13,6 @@ import pytest
 from tailrace.local import LocalKafka
 from tailrace_schemas.streams import LEEWAY_MS
 from tests.integration.rings import RING_DELAY_SECONDS, LiveRing, Load, judge_streams
-from tests.services.choice import Means
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -26,11 +25,8 @@ COPIES: Final = {"shop": 3, "alone": 1}
 @pytest.mark.promise("ring.one-generation", "ring.same-replicas")
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_a_fourth_node_joins_under_load(
-    means: Means, kafka: LocalKafka, prefix: str, spark: SparkSession, tmp_path: Path
-) -> None:
-    if means is Means.CONTAINERS:
-        pytest.skip("the nodes are run as child processes")
+@pytest.mark.usefixtures("as_processes")
+def test_a_fourth_node_joins_under_load(kafka: LocalKafka, prefix: str, spark: SparkSession, tmp_path: Path) -> None:
     with ExitStack() as stack:
         ring = LiveRing(tmp_path, kafka, prefix, COPIES, stack)
         session = ring.begin(3)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-import sqlalchemy as sa
 from cassandra.cluster import Session
 
 from tailrace.local import LocalCassandra, LocalKafka
@@ -17,7 +16,6 @@ from tests.integration.agents import AgentProcess, cql, create_keyspace, in_log_
 from tests.integration.letters import letters_in
 from tests.integration.processes import PROGRAM
 from tests.integration.streams import StreamProcess
-from tests.services.choice import Means
 from tests.unit.spark.sinks.contract import Database
 
 Row = tuple[object, ...]
@@ -63,7 +61,7 @@ class Copy:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.url = f"sqlite:///{directory / 'copy.db'}"
-        self.database = Database(self.url, sa.create_engine(self.url))
+        self.database = Database(self.url)
 
     def rows(self) -> list[Row]:
         return sorted(self.database.select("SELECT k, a, b FROM shop_t")) if "shop_t" in self.database.names() else []
@@ -75,19 +73,18 @@ def copy_in(directory: Path) -> Iterator[Copy]:
     directory.mkdir()
     copy = Copy(directory)
     yield copy
-    copy.database.engine.dispose()
+    copy.database.close()
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 @pytest.mark.promise("upgrade.installation")
+@pytest.mark.usefixtures("as_processes")
 def test_what_the_last_version_kept_goes_on(
-    means: Means, former: tuple[str, ...], kafka: LocalKafka, prefix: str, tmp_path: Path
+    former: tuple[str, ...], kafka: LocalKafka, prefix: str, tmp_path: Path
 ) -> None:
     """In the order of the guide: the stream first, beside the old agent; then the agent. At last an old stream reads
     what both agents have published."""
-    if means is Means.CONTAINERS:
-        pytest.skip("the node is run as a child process")
     with (
         LocalCassandra(tmp_path / "node") as node,
         cql(node) as session,

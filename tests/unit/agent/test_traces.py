@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 
@@ -14,12 +13,6 @@ from tailrace_common.tracing.spans import TRACEPARENT
 from tests.support.kafka import Crash, Faults
 from tests.support.otlp import OtlpReceiver, attributes_of, ids_in, ids_of
 from tests.unit.agent.world import World, entries
-
-
-@pytest.fixture
-def receiver() -> Iterator[OtlpReceiver]:
-    with OtlpReceiver() as receiver:
-        yield receiver
 
 
 def test_each_transaction_is_a_span_that_its_records_name(receiver: OtlpReceiver) -> None:

@@ -10,6 +10,7 @@ import pytest
 from tailrace_server.meta.credentials import Role
 from tailrace_server.meta.database import MetaDatabase
 from tailrace_server.meta.subscriptions import Subscriptions
+from tests.unit.server.oidc.issuer import Issuer, issuing
 
 SETTINGS = """
 [sink.dwh]
@@ -27,6 +28,12 @@ def database(tmp_path: Path) -> Iterator[MetaDatabase]:
     with MetaDatabase(f"sqlite:///{tmp_path / 'meta.db'}") as database:
         database.prepare()
         yield database
+
+
+@pytest.fixture
+def issuer() -> Iterator[Issuer]:
+    with issuing() as started:
+        yield started
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
@@ -18,12 +17,6 @@ from tests.support.otlp import OtlpReceiver, attributes_of, ids_in, ids_of
 
 UNSAMPLED = f"00-{'1' * 32}-{'2' * 16}-00"
 STRANGE = ("", "x", "00-zz-zz-01", f"00-{'0' * 32}-{'2' * 16}-01", f"ff-{'1' * 32}-{'2' * 16}-01", "\u2028" * 1000)
-
-
-@pytest.fixture
-def receiver() -> Iterator[OtlpReceiver]:
-    with OtlpReceiver() as receiver:
-        yield receiver
 
 
 def test_a_span_that_ended_arrives_and_its_header_names_it(receiver: OtlpReceiver) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx2
@@ -17,6 +17,7 @@ from tailrace_server.api.access import MOST_NAMES, RateLimit
 from tailrace_server.api.metrics import ServerMetrics
 from tailrace_server.meta.credentials import Role
 from tailrace_server.operations.remote import RemoteOperations
+from tests.support.clock import ManualClock
 from tests.support.process_metrics import process_metrics
 from tests.unit.server.api.conftest import Served, serving
 
@@ -24,22 +25,9 @@ ROOT = Path(__file__).resolve().parents[4]
 
 
 @dataclass
-class Clock:
-    seconds: float = 0.0
-
-    def __call__(self) -> float:
-        return self.seconds
-
-
-@dataclass
 class Limited:
     served: Served
-    clock: Clock
-    waits: list[float] = field(default_factory=list)
-
-    def wait(self, seconds: float) -> None:
-        self.waits.append(seconds)
-        self.clock.seconds += seconds
+    clock: ManualClock
 
     def status(self, bearer: str) -> int:
         headers = {"Authorization": f"Bearer {bearer}"}
@@ -48,7 +36,7 @@ class Limited:
 
 @pytest.fixture
 def limited(tmp_path: Path) -> Iterator[Limited]:
-    clock = Clock()
+    clock = ManualClock()
     with serving(tmp_path, limit=RateLimit(0.5, 3, clock)) as served:
         yield Limited(served, clock)
 
@@ -60,13 +48,13 @@ def limited(tmp_path: Path) -> Iterator[Limited]:
     pauses=st.lists(st.floats(0, 10), min_size=1, max_size=60),
 )
 def test_no_span_of_time_has_more_than_burst_and_rate_allow(rate: float, burst: int, pauses: list[float]) -> None:
-    clock = Clock()
+    clock = ManualClock()
     limit, taken = RateLimit(rate, burst, clock), list[float]()
     for pause in pauses:
-        clock.seconds += pause
+        clock.now += pause
         seconds = limit.wait("key a")
         if seconds == 0:
-            taken.append(clock.seconds)
+            taken.append(clock.now)
         else:
             assert 0 < seconds <= 1 / rate + 1e-9
     for first, start in enumerate(taken):
@@ -77,7 +65,7 @@ def test_no_span_of_time_has_more_than_burst_and_rate_allow(rate: float, burst: 
 @pytest.mark.promise("subscription.rate-limits")
 def test_behind_as_many_names_as_are_remembered_the_next_ones_are_limited_too() -> None:
     """They take the places of those that asked longest ago, so strangers take no memory without end."""
-    limit = RateLimit(1, 1, Clock())
+    limit = RateLimit(1, 1, ManualClock())
     assert limit.wait("key a") == 0
     for index in range(MOST_NAMES + 10):
         assert [limit.wait(f"address {index}") for _ in range(2)] == [0, 1]
@@ -98,7 +86,7 @@ def test_too_many_requests_of_a_key_are_refused_and_others_go_on(limited: Limite
     assert limited.status(keys[Role.ADMIN]) == 200
     assert [limited.status(f"tailrace_guess{index}") for index in range(4)] == [401, 401, 401, 429]
     assert httpx2.get(f"{limited.served.url}/health", timeout=60).status_code == 200
-    limited.clock.seconds += 2
+    limited.clock.now += 2
     assert limited.status(keys[Role.READ]) == 200
     text = httpx2.get(f"{limited.served.url}/metrics", timeout=60).text
     assert 'tailrace_server_requests_limited_total{caller="key"} 2.0' in text
@@ -113,7 +101,7 @@ def test_an_address_has_four_times_what_a_caller_has_for_all_its_requests(
     tmp_path: Path, proxies: tuple[str, ...], others: int
 ) -> None:
     """Those that need no key too, but for the one by which supervisors ask. Addresses are told by proxies alone."""
-    clock = Clock()
+    clock = ManualClock()
     with serving(tmp_path, limit=RateLimit(0.5, 1, clock), proxies=proxies) as served:
 
         def status(address: str, path: str = "/openapi.json") -> int:
@@ -121,16 +109,16 @@ def test_an_address_has_four_times_what_a_caller_has_for_all_its_requests(
 
         assert [status("192.0.2.1") for _ in range(5)] == [200] * 4 + [429]
         assert [status("192.0.2.2"), status("192.0.2.1", "/health")] == [others, 200]
-        clock.seconds += 0.5
+        clock.now += 0.5
         assert status("192.0.2.1") == 200
 
 
 @pytest.mark.slow
 def test_our_own_commands_wait_as_the_server_asks(limited: Limited) -> None:
-    with RemoteOperations(limited.served.url, limited.served.keys[Role.READ], limited.wait) as operations:
+    with RemoteOperations(limited.served.url, limited.served.keys[Role.READ], limited.clock.wait) as operations:
         for _ in range(5):
             operations.all()
-    assert limited.waits == [2, 2]
+    assert limited.clock.waits == [2, 2]
 
     def impatient(_seconds: float) -> None:
         """No time passes."""

@@ -17,15 +17,9 @@ from tailrace_server.oidc.tokens import Tokens
 from tailrace_server.operations.remote import RemoteOperations
 from tests.unit.server.api.bodies import BODY, ONE
 from tests.unit.server.api.conftest import Served, serving
-from tests.unit.server.oidc.issuer import AUDIENCE, Issuer, issuing
+from tests.unit.server.oidc.issuer import AUDIENCE, Issuer
 
 ROLES = {"all": "read", "ops": "operate", "bosses": "admin"}
-
-
-@pytest.fixture
-def issuer() -> Iterator[Issuer]:
-    with issuing() as started:
-        yield started
 
 
 @pytest.fixture

@@ -9,29 +9,16 @@ import pytest
 
 from tailrace_server.meta.database import MetaDatabase
 from tailrace_server.meta.leases import Leases
-from tests import mariadb, postgres
+from tests.databases import SERVERS, new_database
 from tests.unit.server.requests import CLUSTER
 
 LEASE_SECONDS = 60.0
 
 
-@pytest.fixture(
-    params=[
-        "sqlite",
-        pytest.param("postgresql", marks=pytest.mark.slow),
-        pytest.param("mysql", marks=pytest.mark.long),
-    ]
-)
+@pytest.fixture(params=["sqlite", *SERVERS])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """That of a new, empty database."""
-    if request.param == "mysql" and (trouble := mariadb.missing()):
-        pytest.skip(trouble)
-    new: dict[str, Callable[[], str]] = {
-        "sqlite": lambda: f"sqlite:///{tmp_path / 'meta.db'}",
-        "postgresql": postgres.new_database,
-        "mysql": mariadb.new_database,
-    }
-    return new[request.param]()
+    return new_database(request.param, tmp_path)
 
 
 @pytest.fixture

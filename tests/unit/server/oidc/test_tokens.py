@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -18,34 +17,20 @@ from tailrace_server.oidc import discovery
 from tailrace_server.oidc import discovery as keys
 from tailrace_server.oidc.discovery import AGAIN_SECONDS, STALE_SECONDS, Discovery, IssuerKeys
 from tailrace_server.oidc.tokens import RefusedTokenError, Tokens
-from tests.unit.server.oidc.issuer import AUDIENCE, NOW, Issuer, b64, elliptic, issuing, parts, public_jwk, public_pem
+from tests.support.clock import ManualClock
+from tests.unit.server.oidc.issuer import AUDIENCE, NOW, Issuer, b64, elliptic, parts, public_jwk, public_pem
 
 ROLES = {"ops": "operate", "bosses": "admin", "all": "read"}
 
 
-@dataclass
-class Clock:
-    """One that a test moves: wall time, and time since a start."""
-
-    seconds: float = float(NOW)
-
-    def __call__(self) -> float:
-        return self.seconds
+@pytest.fixture
+def clock() -> ManualClock:
+    """Wall time, and time since a start."""
+    return ManualClock(NOW)
 
 
 @pytest.fixture
-def issuer() -> Iterator[Issuer]:
-    with issuing() as started:
-        yield started
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def tokens(issuer: Issuer, clock: Clock) -> Iterator[Tokens]:
+def tokens(issuer: Issuer, clock: ManualClock) -> Iterator[Tokens]:
     with Discovery(settings(issuer)) as discovery:
         yield Tokens(settings(issuer), IssuerKeys(discovery.keys, 600, clock), clock)
 
@@ -128,7 +113,7 @@ def test_clocks_may_differ_a_little(issuer: Issuer, tokens: Tokens) -> None:
         assert tokens.caller(skewed).name == "subject maria"
 
 
-def test_claims_may_stand_below_others_or_have_dots(issuer: Issuer, clock: Clock) -> None:
+def test_claims_may_stand_below_others_or_have_dots(issuer: Issuer, clock: ManualClock) -> None:
     below = settings(issuer, role_claim="realm_access.roles", subject_claim="email")
     dotted = settings(issuer, role_claim="https://example.com/roles")
     with Discovery(below) as discovery:
@@ -140,20 +125,20 @@ def test_claims_may_stand_below_others_or_have_dots(issuer: Issuer, clock: Clock
 
 
 @pytest.mark.promise("subscription.tokens")
-def test_keys_are_kept_and_new_ones_are_asked_for(issuer: Issuer, tokens: Tokens, clock: Clock) -> None:
+def test_keys_are_kept_and_new_ones_are_asked_for(issuer: Issuer, tokens: Tokens, clock: ManualClock) -> None:
     for _ in range(5):
         tokens.caller(issuer.token())
     assert issuer.asked == 2  # the discovery document and the keys
-    clock.seconds += AGAIN_SECONDS
+    clock.now += AGAIN_SECONDS
     issuer.keys = [public_jwk("second")]
     assert tokens.caller(issuer.token("second")).role is Role.OPERATE
     assert issuer.asked == 4
     assert "does not publish" in refusal(tokens, issuer.token("first"))  # taken out, and so of no use any more
 
 
-def test_made_up_tokens_are_no_requests_to_the_issuer(issuer: Issuer, tokens: Tokens, clock: Clock) -> None:
+def test_made_up_tokens_are_no_requests_to_the_issuer(issuer: Issuer, tokens: Tokens, clock: ManualClock) -> None:
     tokens.caller(issuer.token())
-    clock.seconds += AGAIN_SECONDS
+    clock.now += AGAIN_SECONDS
     for index in range(20):
         refusal(tokens, issuer.token(f"made-up-{index}", signer="first"))
     assert issuer.asked == 4
@@ -179,17 +164,17 @@ def test_an_issuer_that_drips_is_given_up_and_holds_up_nobody_else(
         assert {"does not answer" in one.result(60) for one in waiting} == {True}
 
 
-def test_an_issuer_that_is_down(issuer: Issuer, tokens: Tokens, clock: Clock) -> None:
+def test_an_issuer_that_is_down(issuer: Issuer, tokens: Tokens, clock: ManualClock) -> None:
     issuer.broken = True
     with pytest.raises(ServiceError, match="does not answer"):
         tokens.caller(issuer.token())
     issuer.broken = False
-    clock.seconds += AGAIN_SECONDS
+    clock.now += AGAIN_SECONDS
     tokens.caller(issuer.token())
     issuer.broken = True
-    clock.seconds += 3600
+    clock.now += 3600
     assert tokens.caller(issuer.token(exp=NOW + 7200)).name == "subject maria"
-    clock.seconds += STALE_SECONDS
+    clock.now += STALE_SECONDS
     with pytest.raises(ServiceError, match="does not answer"):
         tokens.caller(issuer.token(exp=NOW + 10 * 86_400))
 

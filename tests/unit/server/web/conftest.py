@@ -29,19 +29,10 @@ from tailrace_server.oidc.tokens import Tokens
 from tailrace_server.operations.operations import DirectOperations
 from tailrace_server.web.access import Site, site_of
 from tailrace_server.web.app import install
+from tests.support.clock import ManualClock
 from tests.unit.server.requests import TARGETS
 
 MOST_BYTES = 20_000
-
-
-@dataclass
-class Clock:
-    """One that a test moves."""
-
-    seconds: float = 1_800_000_000.0
-
-    def __call__(self) -> float:
-        return self.seconds
 
 
 @dataclass
@@ -52,7 +43,7 @@ class Served:
     keys: dict[Role, str]
     site: Site
     database: MetaDatabase
-    clock: Clock
+    clock: ManualClock
     operations: DirectOperations
     app: FastAPI
 
@@ -117,7 +108,7 @@ def serving(tmp_path: Path, **server: Any) -> Iterator[Served]:
     with MetaDatabase(f"sqlite:///{tmp_path / 'meta.db'}") as database, ExitStack() as stack:
         database.prepare()
         subscriptions, keys = Subscriptions(database), ApiKeys(database)
-        clock = Clock()
+        clock = ManualClock(1_800_000_000.0)
         limit = RateLimit(settings.server.requests_per_second, settings.server.requests_burst, clock)
         sign_in = None
         if (oidc := settings.server.oidc) is not None:

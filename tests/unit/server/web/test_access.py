@@ -158,7 +158,7 @@ def test_the_cookie_has_no_key_and_ends(served: Served, browser: NewBrowser) -> 
     assert key not in str(cookie.value) + str(stored) + operator.get(ONE).text
     assert str(cookie.value) not in str(stored) + operator.page.text
     assert SECRET not in operator.page.text
-    served.clock.seconds += SECONDS + 1
+    served.clock.now += SECONDS + 1
     assert operator.get(ONE).url.path == "/login"
     operator.sign_in(key)
     assert operator.get(ONE).url.path == ONE
@@ -252,7 +252,7 @@ def test_a_page_says_that_one_asks_too_often(tmp_path: Path) -> None:
         assert browser.post("/login", key="tailrace_guess").status_code == 429
         assert browser.page.headers["Retry-After"] == "2"
         assert "too many requests: come again in 2.0 s" in browser.page.text
-        served.clock.seconds += 2
+        served.clock.now += 2
         browser.get("/login")
         assert browser.post("/login", key=served.keys[Role.READ]).status_code == 303
         statuses = [browser.get("/subscriptions").status_code for _ in range(4)]

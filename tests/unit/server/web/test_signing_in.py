@@ -101,9 +101,9 @@ def test_cookies_have_no_secret_of_others_and_end(served: Served, browser: NewBr
     assert jar[COOKIE].has_nonstandard_attr("HttpOnly")
     assert jar[COOKIE].get_nonstandard_attr("SameSite") == "strict"
     assert "maria" not in str(jar[COOKIE].value)
-    served.clock.seconds += SESSION
+    served.clock.now += SESSION
     assert maria.get(ONE).url.path == ONE
-    served.clock.seconds += 1
+    served.clock.now += 1
     assert maria.get(ONE).url.path == "/login"
 
 
@@ -212,7 +212,7 @@ def test_nobody_is_signed_in_by_an_answer_to_somebody_else(
 def test_an_attempt_ends_after_ten_minutes(served: Served, provider: Provider, browser: NewBrowser) -> None:
     slow = browser()
     address = provider.authorize(begun(served, slow)).removeprefix(served.url)
-    served.clock.seconds += FLOW_SECONDS + 1
+    served.clock.now += FLOW_SECONDS + 1
     assert "longer than ten minutes" in slow.get(address).text
     assert slow.get(ONE).url.path == "/login"
 
@@ -237,7 +237,7 @@ def test_an_issuer_that_does_not_answer_is_not_asked_again_at_once(
     assert provider.asked == 1
     browser(Role.READ)
     provider.broken = False
-    served.clock.seconds += 11
+    served.clock.now += 11
     assert sign_in(stranger).url.path == ONE
 
 

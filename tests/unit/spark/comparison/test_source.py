@@ -19,7 +19,6 @@ from tailrace_spark.snapshot.ranges import TokenRange
 from tests.support.expiry import SECOND
 from tests.support.shop import WIDE
 from tests.unit.spark.cassandra import Log, key_of
-from tests.unit.spark.sinks.conftest import new_database
 from tests.unit.spark.sinks.contract import Database, piece
 
 LOG = Log(WIDE)
@@ -30,7 +29,8 @@ RING = buckets_of([TokenRange()], 8)
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
     """A SQLite file."""
-    yield from new_database("sqlite", tmp_path)
+    with closing(Database(f"sqlite:///{tmp_path / 'sink.db'}")) as database:
+        yield database
 
 
 @pytest.fixture

@@ -7,43 +7,27 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
 
-from tests import mariadb, opensearch, postgres, rabbitmq
+from tests import opensearch, rabbitmq
+from tests.databases import SERVERS, new_database
 from tests.unit.spark.sinks.contract import Database
 from tests.unit.spark.sinks.opensearch.indexes import Searched
 from tests.unit.spark.sinks.opensearch.proxy import SearchProxy
 from tests.unit.spark.sinks.rabbitmq.published import Published
 
 
-@pytest.fixture(
-    params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow), pytest.param("mysql", marks=pytest.mark.long)]
-)
+@pytest.fixture(params=["sqlite", *SERVERS])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
     """A new, empty database and a way to look into it."""
-    yield from new_database(request.param, tmp_path)
+    with closing(Database(new_database(request.param, tmp_path))) as database:
+        yield database
 
 
-@pytest.fixture(
-    params=[pytest.param("postgresql", marks=pytest.mark.slow), pytest.param("mysql", marks=pytest.mark.long)]
-)
+@pytest.fixture(params=SERVERS)
 def server_database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
     """The same, of a server that several processes may write at once."""
-    yield from new_database(request.param, tmp_path)
-
-
-def new_database(dialect: str, tmp_path: Path) -> Iterator[Database]:
-    """One database, until the next one is asked for."""
-    if dialect == "mysql" and (trouble := mariadb.missing()):
-        pytest.skip(trouble)
-    url = {
-        "sqlite": lambda: f"sqlite:///{tmp_path / 'sink.db'}",
-        "postgresql": postgres.new_database,
-        "mysql": mariadb.new_database,
-    }[dialect]()
-    engine = sa.create_engine(url)
-    yield Database(url, engine)
-    engine.dispose()
+    with closing(Database(new_database(request.param, tmp_path))) as database:
+        yield database
 
 
 @pytest.fixture

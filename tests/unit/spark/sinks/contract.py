@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import closing
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import count
 from typing import Any, Final
 from uuid import UUID
@@ -28,7 +29,15 @@ class Database:
     """One database, seen as its users see it."""
 
     url: str
-    engine: sa.Engine
+
+    @cached_property
+    def engine(self) -> sa.Engine:
+        """Connections to look through."""
+        return sa.create_engine(self.url)
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self.engine.dispose()
 
     @property
     def dialect(self) -> str:
@@ -72,6 +81,13 @@ class Database:
         """Every row of every table and view, as bytes and text."""
         quote = self.engine.dialect.identifier_preparer.quote
         return {name: self.select(f"SELECT * FROM {quote(name)}") for name in sorted(self.names())}
+
+
+@contextmanager
+def databases(urls: Iterable[str]) -> Iterator[list[Database]]:
+    """Those of these URLs, in order."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(closing(Database(url))) for url in urls]
 
 
 def piece(changes: Iterable[Change], assignment: Assignment | None = None, announced: int = -1) -> Piece:

@@ -10,7 +10,6 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
 from deltalake import DeltaTable
 
 from tailrace_common.settings import Settings
@@ -51,9 +50,8 @@ def write(settings: Settings) -> None:
 def test_a_sql_sink(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'sink.db'}"
     write(settings_of({"type": "sql", "url": url}))
-    engine = sa.create_engine(url)
-    assert Database(url, engine).select("SELECT id FROM shop_plain") == [(66,)]
-    engine.dispose()
+    with closing(Database(url)) as database:
+        assert database.select("SELECT id FROM shop_plain") == [(66,)]
 
 
 @pytest.mark.promise("sinks.behind-truncation")

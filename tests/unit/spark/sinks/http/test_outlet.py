@@ -30,6 +30,7 @@ from tailrace_spark.sinks.http.outlet import HttpOpener, HttpOutlet
 from tailrace_spark.sinks.http.settings import HttpSinkSettings
 from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.sinks.registry import open_sink
+from tests.support.clock import ManualClock
 from tests.support.letters import MemoryLetters
 from tests.unit.spark.cassandra import Log, truncate
 from tests.unit.spark.sinks.change_log_contract import PLAIN, ChangeLogContract, Topic, require_order
@@ -311,16 +312,8 @@ def test_without_keys_nothing_is_signed(posted: Callable[..., Posted]) -> None:
     assert "Authorization" not in request.headers
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def test_a_breaker_opens_after_failures_in_a_row() -> None:
-    clock = Clock()
+    clock = ManualClock()
     breaker = Breaker(2, 10.0, clock)
     breaker.failed()
     breaker.succeeded()

@@ -291,9 +291,8 @@ def test_what_a_truncation_takes_is_erased(url: str) -> None:
     with closing(ImageStore(url, ring_delay=10, clock=lambda: 100)) as store:
         images_of(store, stream.piece(LOG.insert(K, (1,), 10**15, amount=1), LOG.delete_partition((8,), 1)))
         images_of(store, stream.piece(truncation(100_000_000, upto=Position(1, 5, 10**9))))
-    engine = sa.create_engine(url)
-    assert Database(url, engine).select("SELECT * FROM tailrace_images__state") == []
-    engine.dispose()
+    with closing(Database(url)) as database:
+        assert database.select("SELECT * FROM tailrace_images__state") == []
 
 
 @pytest.mark.promise("sinks.behind-truncation")
@@ -497,11 +496,9 @@ def test_images_end_in_what_the_sql_sink_shows(
         for change in changes:
             write_here(sink, [piece([change])])
         write_here(sink, [piece([LOG.update((8,), (8,), 1)])])  # makes the tables, and no row
-    engine = sa.create_engine(url)
-    database = Database(url, engine)
-    rows = database.select('SELECT line, amount FROM "shop_cart__rows"')
-    statics = database.select('SELECT note FROM "shop_cart__static"')
-    engine.dispose()
+    with closing(Database(url)) as database:
+        rows = database.select('SELECT line, amount FROM "shop_cart__rows"')
+        statics = database.select('SELECT note FROM "shop_cart__static"')
     assert rows == sorted([(key["line"], row.get("amount")) for key, row in left if "line" in key], key=repr)
     assert statics == [(row["note"],) for key, row in left if "line" not in key]
 

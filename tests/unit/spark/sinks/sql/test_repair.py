@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing
+
 import pytest
-import sqlalchemy as sa
 
 from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.sinks.protocol import write_here
@@ -18,23 +20,20 @@ OBJECTS = ("__state", "__rows", "__static")
 
 
 @pytest.fixture
-def database() -> Database:
+def database() -> Iterator[Database]:
     """A MariaDB's new database in which a table is followed, and nothing is in its tables."""
-    url = mariadb.new_database()
-    found = Database(url, sa.create_engine(url))
-    assert write(found, 1).rows == 2
-    with found.engine.begin() as connection:
-        for name in OBJECTS:
-            connection.exec_driver_sql(f"DELETE FROM shop_wide{name}")
-    return found
+    with closing(Database(mariadb.new_database())) as database:
+        assert write(database, 1).rows == 2
+        with database.engine.begin() as connection:
+            for name in OBJECTS:
+                connection.exec_driver_sql(f"DELETE FROM shop_wide{name}")
+        yield database
 
 
 def write(database: Database, key: int) -> Summary:
-    log, sink = Log(WIDE), SqlSink(database.url)
-    try:
+    log = Log(WIDE)
+    with closing(SqlSink(database.url)) as sink:
         return write_here(sink, [piece([log.insert((key,), (1,), 1, v="a"), log.static((key,), 1, s="s")])])
-    finally:
-        sink.close()
 
 
 @pytest.mark.parametrize("made", range(len(OBJECTS) + 1))
@@ -45,7 +44,6 @@ def test_a_crash_behind_the_claim_of_a_name(database: Database, made: int) -> No
             connection.exec_driver_sql(f"DROP TABLE shop_wide{name}")
     assert write(database, 2) == Summary(2, 2)
     assert database.select("SELECT * FROM shop_wide") == [(2, 1, "s", "a")]
-    database.engine.dispose()
 
 
 @pytest.mark.parametrize("taken", ["__rows", "__static"])
@@ -55,4 +53,3 @@ def test_what_somebody_took_away_is_not_made_anew(database: Database, taken: str
         connection.exec_driver_sql(f"DROP TABLE shop_wide{taken}")
     assert write(database, 2).deferred == 2
     assert f"shop_wide{taken}" not in database.names()
-    database.engine.dispose()

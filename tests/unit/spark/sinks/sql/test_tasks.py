@@ -199,10 +199,8 @@ def test_a_worker_that_serves_many_databases_has_connections_to_the_last_ones() 
         with closing(SqlSink(url)) as sink:
             planned(sink).write(FIRST, [piece([LOG.insert((1,), (), 5, v="a", w=1)])])
     names = ", ".join(f"'{sa.make_url(url).database}'" for url in urls[:-MOST_OPEN])
-    server = Database(server_url(), sa.create_engine(server_url()))
-    until_counted(
-        server, f"SELECT count(*) = 0 FROM pg_stat_activity WHERE datname IN ({names})"
-    )  # they end a moment later
     last = sa.make_url(urls[-1]).database
-    assert server.select(f"SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = '{last}'") == [(True,)]
-    server.engine.dispose()
+    with closing(Database(server_url())) as server:
+        # They end a moment later.
+        until_counted(server, f"SELECT count(*) = 0 FROM pg_stat_activity WHERE datname IN ({names})")
+        assert server.select(f"SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = '{last}'") == [(True,)]

@@ -8,7 +8,6 @@ from typing import Any, Final
 from uuid import UUID, uuid4
 
 import pytest
-import sqlalchemy as sa
 
 from tailrace_schemas.change import Change
 from tailrace_schemas.table import Table
@@ -39,8 +38,8 @@ OLD: Final = people("name", "town")
 class Watched(Database):
     """A database in which a view has been given away, by names of roles of its own."""
 
-    def __init__(self, url: str, engine: sa.Engine) -> None:
-        super().__init__(url, engine)
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
         self.reader, self.other, self.owner = (f"{name}_{uuid4().hex[:8]}" for name in ("reader", "Other", "owner"))
         self.run(*[f'CREATE ROLE "{role}"' for role in self.roles], f'GRANT CREATE ON SCHEMA public TO "{self.owner}"')
 
@@ -86,14 +85,13 @@ class Watched(Database):
 @pytest.fixture
 def database() -> Iterator[Watched]:
     """PostgreSQL's; the others' rights are those of a name, or there are none."""
-    url = postgres.new_database()
-    watched = Watched(url, sa.create_engine(url))
+    watched = Watched(postgres.new_database())
     yield watched
     watched.run(
         *[f'DROP OWNED BY "{role}" CASCADE' for role in watched.roles],
         *[f'DROP ROLE "{role}"' for role in watched.roles],
     )
-    watched.engine.dispose()
+    watched.close()
 
 
 def write(database: Database, *changes: Change, on_drop: OnDrop = "keep", announced: int = 0) -> None:
@@ -180,8 +178,7 @@ def test_what_is_built_on_a_column_that_is_of_another_type_is_named(database: Wa
 def test_mysql_keeps_whose_rights_a_view_has() -> None:
     if trouble := mariadb.missing():
         pytest.skip(trouble)
-    url = mariadb.new_database()
-    database = Database(url, sa.create_engine(url))
+    database = Database(mariadb.new_database())
     write(database, insert(OLD, name="Ann", town="Rome"))
     with database.engine.begin() as connection:
         [(_, made, *_)] = connection.exec_driver_sql("SHOW CREATE VIEW shop_people").all()
@@ -192,4 +189,4 @@ def test_mysql_keeps_whose_rights_a_view_has() -> None:
     security = "SELECT security_type FROM information_schema.views WHERE table_schema = database()"
     assert database.select(security) == [("INVOKER",)]
     assert database.select("SELECT id, name FROM shop_people") == [(1, "Ann"), (2, "Bob")]
-    database.engine.dispose()
+    database.close()

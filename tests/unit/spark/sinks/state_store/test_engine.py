@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Barrier, Thread
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -15,7 +16,8 @@ from sqlalchemy.exc import DBAPIError, ProgrammingError
 from tailrace_spark.sinks.state_store.bulk import fetch, stage
 from tailrace_spark.sinks.state_store.engine import is_of_one_table, is_pooled, open_engine, remedy
 from tailrace_spark.sinks.state_store.state_table import KEYS
-from tests import mariadb, pgbouncer, postgres
+from tests import pgbouncer, postgres
+from tests.unit.spark.sinks.contract import Database
 
 
 class Said(Exception):
@@ -40,22 +42,17 @@ def test_many_that_open_a_new_sqlite_file_at_once_all_get_it(tmp_path: Path) -> 
 
     Forty files: one in sixteen had a refusal before anybody asked again.
     """
-    modes: list[str] = []
+    together = Barrier(8)
 
-    def use(file: Path, together: Barrier) -> None:
+    def use(file: Path) -> object:
         with disposing(open_engine(f"sqlite:///{file}")) as engine:
             together.wait()
             with engine.begin() as connection:
-                modes.append(connection.exec_driver_sql("PRAGMA journal_mode").scalar_one())
+                return connection.exec_driver_sql("PRAGMA journal_mode").scalar_one()
 
-    for number in range(40):
-        barrier = Barrier(8)
-        threads = [Thread(target=use, args=(tmp_path / f"{number}.db", barrier)) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert modes == ["wal"] * 40 * 8
+    with ThreadPoolExecutor(8) as pool:
+        for number in range(40):
+            assert list(pool.map(use, [tmp_path / f"{number}.db"] * 8)) == ["wal"] * 8
 
 
 @pytest.mark.slow
@@ -113,17 +110,9 @@ def test_clients_of_a_pooler_do_not_meet_each_other() -> None:
         assert plain.exec_driver_sql(temporary).scalar() == 0
 
 
-@pytest.mark.parametrize(
-    "database",
-    ["sqlite", pytest.param("postgresql", marks=pytest.mark.slow), pytest.param("mysql", marks=pytest.mark.long)],
-)
-def test_no_savepoint_stays_that_was_rolled_back_to(database: str, tmp_path: Path) -> None:
+def test_no_savepoint_stays_that_was_rolled_back_to(database: Database) -> None:
     """Of thousands within each other PostgreSQL is out of shared memory, and takes minutes before."""
-    if database == "mysql" and (trouble := mariadb.missing()):
-        pytest.skip(trouble)
-    made = {"postgresql": postgres.new_database, "mysql": mariadb.new_database}
-    url = made[database]() if database in made else f"sqlite:///{tmp_path}/t.db"
-    with disposing(open_engine(url)) as engine, engine.connect() as connection:
+    with disposing(open_engine(database.url)) as engine, engine.connect() as connection:
         connection.exec_driver_sql("CREATE TABLE t (k int)")
         refused = connection.begin_nested()
         connection.exec_driver_sql("INSERT INTO t VALUES (1)")
