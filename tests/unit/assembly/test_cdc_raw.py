@@ -16,7 +16,7 @@ from tailrace.state import Resume
 from tailrace_common.settings import Settings, load_settings
 from tailrace_schemas.position import Position
 from tests.support.waiting import until
-from tests.unit.capture.segments import SegmentWriter
+from tests.unit.capture.segments import released
 
 NODE = {"cdc_total_space": "1MiB", "commitlog_segment_size": "1MiB", "cdc_block_writes": "true"}
 
@@ -49,9 +49,7 @@ def test_what_becomes_of_published_segments(tmp_path: Path) -> None:
 def test_cdc_raw_is_looked_after_while_nothing_else_moves(tmp_path: Path) -> None:
     """Before Kafka has answered: no session has begun. The spool is the host's own."""
     for id in (5, 6):
-        segment = SegmentWriter(tmp_path, id)
-        segment.write(b"a" * 10)
-        segment.sync(completed=True)
+        released(tmp_path, id, b"a" * 10, completed=True)
     health = board()
     care = Care(settings_of(tmp_path).agent, "h", health, lambda: NodeSettings(NODE))
     with closing(care.begin()):

@@ -55,6 +55,11 @@ class SegmentWriter:
         """Delete the commit log's own link, as Cassandra does when everything is flushed."""
         self.commitlog.unlink()
 
+    def vanish(self) -> None:
+        """Delete both links: only who has the file open still reads it."""
+        self.link.unlink()
+        self.discard()
+
 
 def header(segment: int, parameters: bytes = b"{}") -> bytes:
     """What a segment's file begins with."""
@@ -63,3 +68,17 @@ def header(segment: int, parameters: bytes = b"{}") -> bytes:
     return head + struct.pack(
         ">I", zlib.crc32(parameters, zlib.crc32(struct.pack(">iIII", 7, low, high, len(parameters))))
     )
+
+
+def written(root: Path, segment: int, *payloads: bytes) -> SegmentWriter:
+    """A segment with a section of these, of which its index releases none."""
+    writer = SegmentWriter(root, segment)
+    writer.write(*payloads)
+    return writer
+
+
+def released(root: Path, segment: int, *payloads: bytes, completed: bool = False) -> SegmentWriter:
+    """The same, whose index releases all."""
+    writer = written(root, segment, *payloads)
+    writer.sync(completed)
+    return writer

@@ -12,7 +12,7 @@ from tailrace.capture.cdcraw import CdcRaw
 from tailrace.publish.reports import loss_record
 from tailrace.state import Loss, Missing, Resume
 from tailrace_schemas.position import Position
-from tests.unit.capture.segments import SegmentWriter
+from tests.unit.capture.segments import SegmentWriter, written
 
 A, B, C = (letter * 10 for letter in (b"a", b"b", b"c"))
 
@@ -121,8 +121,7 @@ def test_a_segment_that_vanishes_without_an_index_is_no_loss(tmp_path: Path) -> 
 @pytest.mark.promise("agent.early")
 def test_what_a_crash_took_back_is_announced(tmp_path: Path) -> None:
     """The position is behind the end of the log as it is now: exactly what stood between is retracted."""
-    segment = SegmentWriter(tmp_path, 5)
-    segment.write(A)
+    segment = written(tmp_path, 5, A)
     size = segment.at
     ends = segment.write(B, C)
     with early(tmp_path) as capture:

@@ -16,7 +16,7 @@ from tailrace.segments.open_segment import header_checksum
 from tailrace.state import Quarantined, Resume
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.position import Position
-from tests.unit.capture.segments import SegmentWriter, header
+from tests.unit.capture.segments import SegmentWriter, header, released, written
 
 A, B, C, D = (letter * 10 for letter in (b"a", b"b", b"c", b"d"))
 
@@ -122,9 +122,7 @@ def test_a_finished_segment_is_released_only_at_or_below_a_committed_position(tm
     elif how == "discarded":
         segment.discard()
     else:
-        later = SegmentWriter(tmp_path, 7)
-        later.write(C)
-        later.sync()
+        released(tmp_path, 7, C)
     assert payloads(capture) == ([C] if how == "later" else [])
     assert not capture.finished(Position(1, 5, end - 1))
     assert release(capture, Position(1, 5, end - 1)) == ()
@@ -164,9 +162,7 @@ def test_what_a_cut_off_release_left_is_cleaned_up(tmp_path: Path) -> None:
 @pytest.mark.promise("agent.another-log")
 def test_another_log_below_the_position_stops_everything(tmp_path: Path) -> None:
     """A segment that was never read, or one of a known id with another header."""
-    old = SegmentWriter(tmp_path, 5)
-    old.write(A)
-    old.sync()
+    old = released(tmp_path, 5, A)
     for known in ((), ((5, header_checksum(old.link) ^ 1),)):
         with pytest.raises(LogEpochError, match=r"CommitLog-7-5\.log.*adopt --new-log"):
             reader(tmp_path, Resume(Position(1, 9, 0), known)).read(1)
@@ -181,9 +177,7 @@ def test_a_torn_marker_means_later_and_then_quarantine(tmp_path: Path) -> None:
     assert payloads(capture) == [A]
     assert payloads(capture) == []
     assert capture.quarantined == {}
-    second = SegmentWriter(tmp_path, 6)
-    second.write(B)
-    second.sync()
+    released(tmp_path, 6, B)
     assert payloads(capture) == [B]
     quarantined = capture.quarantined[5]
     assert (quarantined.segment, quarantined.offset) == (5, end)
@@ -232,8 +226,7 @@ def test_a_file_that_cannot_be_read_stops_everything_from_it_on(tmp_path: Path, 
 @pytest.mark.parametrize("at", [0, 5, 13, 15, 19])
 def test_a_broken_header_quarantines_the_final_segment(tmp_path: Path, at: int) -> None:
     """Whatever is wrong with it."""
-    segment = SegmentWriter(tmp_path, 5)
-    segment.write(A)
+    segment = written(tmp_path, 5, A)
     segment.patch(at, b"\xff")
     segment.sync(completed=True)
     capture = reader(tmp_path)
@@ -265,9 +258,7 @@ def test_a_segment_deleted_under_the_reader_is_read_to_its_end(tmp_path: Path) -
     segment.link.unlink()
     segment.index.unlink()
     assert payloads(capture) == [B]
-    second = SegmentWriter(tmp_path, 6)
-    second.write(C)
-    second.sync()
+    released(tmp_path, 6, C)
     assert payloads(capture) == [C]
     assert capture.losses == ()
 
@@ -338,9 +329,7 @@ def test_a_file_that_is_no_segment_ends_no_segment(tmp_path: Path, content: byte
     assert payloads(capture) == [B]
     segment.sync(completed=True)
     assert payloads(capture) == []
-    later = SegmentWriter(tmp_path, 7)
-    later.write(C)
-    later.sync()
+    released(tmp_path, 7, C)
     assert payloads(capture) == [C]
     assert list(capture.quarantined) == [int(name.split("-")[2].split(".")[0])]
 

@@ -15,7 +15,7 @@ from tailrace.state import Resume
 from tailrace_schemas.errors import CorruptError
 from tests.support.capture import MemoryCapture, MemoryLog
 from tests.support.kafka import Faults
-from tests.unit.capture.segments import SegmentWriter
+from tests.unit.capture.segments import written
 
 A, B, C = (letter * 10 for letter in (b"a", b"b", b"c"))
 
@@ -51,8 +51,7 @@ class FileWorld:
         self.readers: list[CdcRaw] = []
 
     def append(self, segment: int, *payloads: bytes, final: bool = True) -> None:
-        writer = SegmentWriter(self.root, segment)
-        writer.write(*payloads)
+        writer = written(self.root, segment, *payloads)
         writer.sync(completed=final)
 
     def capture(self, resume: Resume) -> Capture:

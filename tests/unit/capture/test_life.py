@@ -23,7 +23,7 @@ from tailrace.state import Resume
 from tailrace_schemas.errors import CorruptError, ServiceError
 from tailrace_schemas.position import Position
 from tests.support.disk import FaultyDisk
-from tests.unit.capture.segments import SegmentWriter
+from tests.unit.capture.segments import SegmentWriter, released
 from tests.unit.mutations import EPOCH, deletion
 from tests.unit.tables import table
 
@@ -76,10 +76,7 @@ def node(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Node]:
 
 def finished(root: Path, id: int, *payloads: bytes) -> SegmentWriter:
     """A segment that gets nothing more."""
-    segment = SegmentWriter(root, id)
-    segment.write(*payloads)
-    segment.sync(completed=True)
-    return segment
+    return released(root, id, *payloads, completed=True)
 
 
 def payloads(capture: CdcRaw, limit: int = 100) -> list[bytes]:
@@ -129,9 +126,7 @@ def test_a_segment_is_spooled_while_it_is_read(node: Node) -> None:
 
 def test_what_was_final_by_its_links_is_so_in_the_spool(node: Node) -> None:
     """Its index never said COMPLETED, nothing comes behind it, and the name by which it was opened is gone."""
-    segment = SegmentWriter(node.root, 5)
-    segment.write(A)
-    segment.sync()
+    segment = released(node.root, 5, A)
     capture = node.start()
     assert payloads(capture) == [A]
     assert not capture.finished(Position(1, 5, FAR))

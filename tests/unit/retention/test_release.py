@@ -15,7 +15,7 @@ from tailrace.segments.files import SegmentFiles
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tests.support.disk import FaultyDisk
 from tests.support.kafka import Crash
-from tests.unit.capture.segments import SegmentWriter
+from tests.unit.capture.segments import SegmentWriter, released
 
 CONTENT = b"content" * 1000
 
@@ -75,10 +75,7 @@ def test_a_copy_is_made_once(places: tuple[Path, Path]) -> None:
 
 def segment(root: Path, id: int = 5) -> SegmentWriter:
     """A finished one."""
-    writer = SegmentWriter(root, id)
-    writer.write(b"a" * 10)
-    writer.sync(completed=True)
-    return writer
+    return released(root, id, b"a" * 10, completed=True)
 
 
 @pytest.mark.parametrize("apart", [False, True])

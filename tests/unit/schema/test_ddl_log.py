@@ -18,7 +18,7 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.position import Position
 from tailrace_schemas.system_tables import system_table_id
 from tests.unit.capture.recorded import KINDS, lay_out
-from tests.unit.capture.segments import SegmentWriter
+from tests.unit.capture.segments import SegmentWriter, released, written
 from tests.unit.commitlog.recorded import KEYS, recorded
 from tests.unit.mutations import EPOCH, deletion
 from tests.unit.tables import table
@@ -66,10 +66,8 @@ def test_a_segment_that_vanishes_is_read_to_its_end(tmp_path: Path, log: SchemaL
     first.write(B)
     second.write(C)
     for one in (first, second):
-        one.link.unlink()
-        one.discard()
-    third = SegmentWriter(tmp_path, 7)
-    third.write(D)
+        one.vanish()
+    written(tmp_path, 7, D)
     assert payloads(log) == [B, C, D]
     assert log.gaps == []
 
@@ -86,10 +84,8 @@ def test_one_that_came_and_went_between_two_looks(tmp_path: Path) -> None:
         kept.keep(quick.index)
         kept.keep(tmp_path / "cdc_raw" / "CommitLog-7-9.log")
         quick.write(B)
-        quick.link.unlink()
-        quick.discard()
-        last = SegmentWriter(tmp_path, 7)
-        last.write(C)
+        quick.vanish()
+        written(tmp_path, 7, C)
         assert payloads(log) == [B, C]
         assert log.gaps == []
         kept.keep(first.link)
@@ -105,19 +101,16 @@ def test_no_more_than_so_many_are_kept(tmp_path: Path) -> None:
         for writer in writers:
             writer.write(A)
             kept.keep(writer.link)
-            writer.link.unlink()
-            writer.discard()
+            writer.vanish()
         assert payloads(log) == [A] * 64
         assert log.gaps == [Gap(Position(1, 5, 0), Position(1, 11, 0), EPOCH)]
 
 
 def test_one_that_is_gone_unseen_leaves_a_gap(tmp_path: Path, log: SchemaLog) -> None:
     """By its number; what is behind is read."""
-    first = SegmentWriter(tmp_path, 5)
-    first.write(A)
+    written(tmp_path, 5, A)
     assert payloads(log) == [A]
-    third = SegmentWriter(tmp_path, 7)
-    third.write(B)
+    written(tmp_path, 7, B)
     assert payloads(log) == [B]
     assert log.gaps == [Gap(Position(1, 6, 0), Position(1, 7, 0), EPOCH)]
 
@@ -151,9 +144,7 @@ def test_a_segment_read_on_behind_a_place(tmp_path: Path, log: SchemaLog) -> Non
 @pytest.mark.parametrize("how", ["completed", "discarded", "later"])
 def test_a_place_behind_a_segment_s_end(tmp_path: Path, log: SchemaLog, how: str) -> None:
     """Once nothing more can come; a start there misses nothing although the segment was released."""
-    segment = SegmentWriter(tmp_path, 5)
-    segment.write(A)
-    segment.sync()
+    segment = released(tmp_path, 5, A)
     assert payloads(log) == [A]
     assert log.read_up_to == Position(1, 5, segment.at)
     if how == "completed":
@@ -185,8 +176,7 @@ def test_a_start_after_the_segment_is_gone(tmp_path: Path, log: SchemaLog, there
 
 def test_a_torn_section_is_waited_for_and_then_a_gap(tmp_path: Path, log: SchemaLog) -> None:
     """The writer may be met half-way; behind the segment's end nothing more will come."""
-    segment = SegmentWriter(tmp_path, 5)
-    segment.write(A)
+    segment = written(tmp_path, 5, A)
     start = segment.at
     segment.write(B)
     segment.patch(start + 8 + 30, b"\xff\xff")

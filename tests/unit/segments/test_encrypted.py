@@ -11,7 +11,7 @@ from tailrace.capture.cdcraw import CdcRaw
 from tailrace.commitlog.blocks import NO_KEYS, Keys
 from tailrace.state import Resume
 from tailrace_schemas.errors import SettingsError
-from tests.unit.capture.segments import SegmentWriter
+from tests.unit.capture.segments import released
 from tests.unit.commitlog.recorded import KEY, KEYS, read_until_damage, recorded, sections_of
 
 FOLDER = recorded("4.0-beta4/encrypted")
@@ -53,9 +53,7 @@ def test_without_its_key_nothing_goes_on(raw: Path, keys: Keys, index: str) -> N
 
 
 def test_a_key_that_opens_nothing_is_not_taken_for_damage(raw: Path) -> None:
-    plain = SegmentWriter(raw.parent, ID - 1)
-    plain.write(b"ten bytes!")
-    plain.sync(completed=True)
+    released(raw.parent, ID - 1, b"ten bytes!", completed=True)
     with closing(CdcRaw(raw, Resume(), OTHER)) as capture:
         # That another segment can be read without a key says nothing about the key.
         assert [entry.payload for entry in capture.read(10)] == [b"ten bytes!"]

@@ -17,7 +17,7 @@ from tailrace.schema.ddl_log import SchemaLog
 from tailrace.segments.kept import KeptSegments, Unindexed, interest_in
 from tailrace.state import Missing, Resume
 from tailrace_schemas.position import Position
-from tests.unit.capture.segments import SegmentWriter
+from tests.unit.capture.segments import SegmentWriter, written
 from tests.unit.mutations import EPOCH, deletion, mutation
 from tests.unit.tables import table
 
@@ -57,6 +57,21 @@ class Node:
             commitlog=lambda: self.root / "commitlog",
         )
         self._stack.callback(self.capture.close)
+
+    def segment(self, id: int, *payloads: bytes) -> SegmentWriter:
+        """One that has these, of which nothing is released yet."""
+        return written(self.root, id, *payloads)
+
+    def begun(self) -> SegmentWriter:
+        """The first segment, all of which is read."""
+        first = self.segment(4, some(4))
+        first.sync(completed=True)
+        assert self.read() == [(4, some(4))]
+        return first
+
+    def published(self) -> Resume:
+        """The record once that is published."""
+        return self.record(Position(1, 4, self.begun().at))
 
     def follow(self, history: SchemaHistory = HISTORY) -> None:
         """As the loop does it."""
@@ -101,14 +116,11 @@ def other(number: int) -> bytes:
 @pytest.mark.promise("agent.no-index")
 def test_a_replay_that_makes_no_index_loses_nothing(node: Node) -> None:
     """The segment is gone from both directories when it is read, before a later one, each change once."""
-    segment = SegmentWriter(node.root, 5)
-    segment.write(some(1), other(2), some(3))
+    segment = node.segment(5, some(1), other(2), some(3))
     node.follow()
     assert node.read() == []
-    later = SegmentWriter(node.root, 6)
-    later.write(some(4))
-    segment.link.unlink()
-    segment.discard()
+    later = node.segment(6, some(4))
+    segment.vanish()
     assert node.read() == [(5, some(1)), (5, other(2)), (5, some(3))]
     later.sync(completed=True)
     assert node.read() == [(6, some(4))]
@@ -117,9 +129,7 @@ def test_a_replay_that_makes_no_index_loses_nothing(node: Node) -> None:
 
 def test_order_is_kept_where_both_come_together(node: Node) -> None:
     """The later segment has its index by the time at which the earlier one is found to be gone."""
-    for id in (5, 6):
-        segment = SegmentWriter(node.root, id)
-        segment.write(some(id))
+    _, segment = node.segment(5, some(5)), node.segment(6, some(6))
     node.follow()
     segment.sync(completed=True)
     (node.root / "cdc_raw" / "CommitLog-7-5.log").unlink()
@@ -128,17 +138,13 @@ def test_order_is_kept_where_both_come_together(node: Node) -> None:
 
 def test_one_that_still_stands_is_read_before_it_is_passed_over(node: Node) -> None:
     """Replay has written the later index, and is about to delete the earlier segment."""
-    for id in (5, 6):
-        segment = SegmentWriter(node.root, id)
-        segment.write(some(id))
+    _, segment = node.segment(5, some(5)), node.segment(6, some(6))
     segment.sync(completed=True)
     assert [id for id, _ in node.read()] == [5, 6]
 
 
 def test_no_segment_is_passed_over_before_it_is_judged(node: Node) -> None:
-    for id in (5, 6):
-        segment = SegmentWriter(node.root, id)
-        segment.write(some(id))
+    _, segment = node.segment(5, some(5)), node.segment(6, some(6))
     segment.sync(completed=True)
     assert node.capture.read(9) == []
     assert node.capture.unjudged == Position(1, 6, 0)
@@ -149,12 +155,10 @@ def test_no_segment_is_passed_over_before_it_is_judged(node: Node) -> None:
 
 def test_what_holds_no_change_is_let_go_at_once(node: Node) -> None:
     """Its disk space too."""
-    segment = SegmentWriter(node.root, 5)
-    segment.write(other(1))
-    SegmentWriter(node.root, 6).write(some(1))
+    segment = node.segment(5, other(1))
+    node.segment(6, some(1))
     node.follow()
-    segment.link.unlink()
-    segment.discard()
+    segment.vanish()
     node.follow()
     assert node.kept.unindexed.holding == frozenset()
     assert node.read() == []
@@ -163,20 +167,15 @@ def test_what_holds_no_change_is_let_go_at_once(node: Node) -> None:
 
 def test_writes_to_a_table_without_cdc_beside_one_with_cdc_are_no_changes(node: Node) -> None:
     """Nothing is read again, nothing is missed by a successor, and nobody is warned: most segments may be such."""
-    first = SegmentWriter(node.root, 4)
-    [end] = first.write(some(0))
-    first.sync(completed=True)
-    assert node.read() == [(4, some(0))]
-    segment = SegmentWriter(node.root, 5)
-    segment.write(other(1), mutation((PLAIN, b"k", EPOCH), (LOG, b"k", EPOCH)))
-    SegmentWriter(node.root, 6).write(other(2))
+    first = node.begun()
+    segment = node.segment(5, other(1), mutation((PLAIN, b"k", EPOCH), (LOG, b"k", EPOCH)))
+    node.segment(6, other(2))
     node.follow()
     assert node.kept.unindexed.segments == {6}
     assert node.read() == []
-    resume = node.record(Position(1, 4, end))
+    resume = node.record(Position(1, 4, first.at))
     assert resume.unread == ()
-    segment.link.unlink()
-    segment.discard()
+    segment.vanish()
     assert node.read() == []
     node.start(resume)
     assert node.read() == []
@@ -187,20 +186,18 @@ def test_a_change_may_stand_behind_an_update_without_cdc(node: Node) -> None:
     segment = SegmentWriter(node.root, 5)
     both = mutation((PLAIN, b"k", EPOCH), (TRACKED, b"k", EPOCH))
     segment.write(other(1), both)
-    SegmentWriter(node.root, 6).write(other(2))
+    node.segment(6, other(2))
     node.follow()
     assert node.kept.unindexed.holding == {5}
-    segment.link.unlink()
-    segment.discard()
+    segment.vanish()
     assert node.read() == [(5, other(1)), (5, both)]
 
 
 def test_one_that_names_an_unknown_table_is_kept(node: Node) -> None:
     """Whether it holds a change is for those to say who read its DDL."""
     unknown = replace(TRACKED, name="unknown", id=UUID(int=9))
-    segment = SegmentWriter(node.root, 5)
-    segment.write(mutation((PLAIN, b"k", EPOCH), (unknown, b"k", EPOCH)))
-    SegmentWriter(node.root, 6).write(other(1))
+    node.segment(5, mutation((PLAIN, b"k", EPOCH), (unknown, b"k", EPOCH)))
+    node.segment(6, other(1))
     node.follow()
     assert node.kept.unindexed.holding == {5}
 
@@ -209,9 +206,8 @@ def test_what_was_written_while_cdc_was_off_is_no_change(node: Node) -> None:
     """ALTER ... WITH cdc = false: no segment has an index for this table's writes from there on."""
     segment = SegmentWriter(node.root, 5)
     _, off, _ = segment.write(some(1), some(2), some(3))
-    later = SegmentWriter(node.root, 6)
-    later.write(some(4))
-    SegmentWriter(node.root, 7).write(some(5))
+    node.segment(6, some(4))
+    node.segment(7, some(5))
     untracked = replace(TRACKED, cdc=False)
     node.follow(HISTORY.define(Position(1, 5, off), (untracked,))[0])
     assert node.kept.unindexed.holding == {5}
@@ -220,9 +216,8 @@ def test_what_was_written_while_cdc_was_off_is_no_change(node: Node) -> None:
 
 def test_an_index_that_comes_later_counts(node: Node) -> None:
     """The normal life of a segment: it is read by its index, and can be released."""
-    segment = SegmentWriter(node.root, 5)
-    segment.write(some(1), other(2))
-    SegmentWriter(node.root, 6).write(some(3))
+    segment = node.segment(5, some(1), other(2))
+    node.segment(6, some(3))
     node.follow()
     assert node.kept.unindexed.holding == {5}
     assert node.read() == []
@@ -234,12 +229,11 @@ def test_an_index_that_comes_later_counts(node: Node) -> None:
 
 def test_one_that_is_released_is_not_read_again(node: Node) -> None:
     """Nothing is written behind it: the position stays in it, and its open file could be read again and again."""
-    segment = SegmentWriter(node.root, 5)
-    [end] = segment.write(some(1))
+    segment = node.segment(5, some(1))
+    end = segment.at
     node.follow()
-    SegmentWriter(node.root, 6).write(other(1))
-    segment.link.unlink()
-    segment.discard()
+    node.segment(6, other(1))
+    segment.vanish()
     assert node.read() == [(5, some(1))]
     node.record(Position(1, 5, end))
     assert node.capture.release(Position(1, 5, end)) == (5,)
@@ -250,10 +244,10 @@ def test_one_that_is_released_is_not_read_again(node: Node) -> None:
 
 def test_one_whose_index_came_and_went_between_two_looks_is_not_read_again(node: Node) -> None:
     """The log's DDL was read without a look at the directory, while the changes were published and released."""
-    segment = SegmentWriter(node.root, 5)
-    [end] = segment.write(some(1))
+    segment = node.segment(5, some(1))
+    end = segment.at
     node.follow()
-    SegmentWriter(node.root, 6).write(other(1))
+    node.segment(6, other(1))
     segment.sync(completed=True)
     assert [entry.position.segment for entry in node.capture.read(9)] == [5]
     assert node.capture.read(9) == []
@@ -266,17 +260,11 @@ def test_one_whose_index_came_and_went_between_two_looks_is_not_read_again(node:
 @pytest.mark.parametrize("read", [False, True])
 def test_a_session_that_ends_before_its_commit_repeats_it(node: Node, read: bool) -> None:
     """The open file outlives sessions with Kafka, up to the commit that is behind it."""
-    first = SegmentWriter(node.root, 4)
-    ends = first.write(some(0))
-    first.sync(completed=True)
-    assert node.read() == [(4, some(0))]
-    resume = node.record(Position(1, 4, ends[-1]))
-    segment = SegmentWriter(node.root, 5)
-    segment.write(some(1))
+    resume = node.published()
+    segment = node.segment(5, some(1))
     node.follow()
-    SegmentWriter(node.root, 6).write(other(1))
-    segment.link.unlink()
-    segment.discard()
+    node.segment(6, other(1))
+    segment.vanish()
     if read:
         assert node.read() == [(5, some(1))]
     node.session(resume)
@@ -287,19 +275,14 @@ def test_a_session_that_ends_before_its_commit_repeats_it(node: Node, read: bool
 
 def test_a_successor_reports_what_it_cannot_read_any_more(node: Node) -> None:
     """The agent dies too: its record names the segment as unread, so that the loss is reported, by its id."""
-    first = SegmentWriter(node.root, 4)
-    ends = first.write(some(0))
-    first.sync(completed=True)
-    node.read()
-    segment = SegmentWriter(node.root, 5)
-    segment.write(some(1))
-    SegmentWriter(node.root, 6).write(other(1))
+    first = node.begun()
+    segment = node.segment(5, some(1))
+    node.segment(6, other(1))
     node.follow()
     assert node.read() == []
-    resume = node.record(Position(1, 4, ends[-1]))
+    resume = node.record(Position(1, 4, first.at))
     assert (5, 5) in resume.unread
-    segment.link.unlink()
-    segment.discard()
+    segment.vanish()
     node.start(resume)
     assert node.read() == []
     assert [(loss.kind, loss.segments) for loss in node.capture.losses] == [(Missing.LOST, (5, 5))]
@@ -309,27 +292,23 @@ def test_a_successor_reports_what_it_cannot_read_any_more(node: Node) -> None:
 def test_damage_in_an_open_file_is_a_loss(node: Node, *, tracked: bool) -> None:
     """There is no file to keep in quarantine."""
     first = some(1) if tracked else other(1)
-    segment = SegmentWriter(node.root, 5)
-    segment.write(first)
+    segment = node.segment(5, first)
     begun = segment.at
     segment.write(some(2))
     segment.patch(begun + 16, b"\x7f")
     node.follow()
-    SegmentWriter(node.root, 6).write(other(1))
-    segment.link.unlink()
-    segment.discard()
+    node.segment(6, other(1))
+    segment.vanish()
     assert node.read() == [(5, first)]
     assert [(loss.kind, loss.segments) for loss in node.capture.losses] == [(Missing.LOST, (5, 5))]
 
 
 def test_early_mode_reads_what_was_deleted_before_it_came_there(node: Node) -> None:
     node.session(Resume(), early=True)
-    segment = SegmentWriter(node.root, 5)
-    segment.write(some(1))
+    segment = node.segment(5, some(1))
     node.follow()
-    SegmentWriter(node.root, 6).write(some(2))
-    segment.link.unlink()
-    segment.discard()
+    node.segment(6, some(2))
+    segment.vanish()
     assert node.read() == [(5, some(1)), (6, some(2))]
     assert node.read() == []
 
@@ -373,11 +352,7 @@ def test_what_somebody_deleted_from_cdc_raw_is_read_from_the_commit_log(node: No
 @pytest.mark.slow
 def test_hundreds_of_deleted_segments_are_read_from_the_commit_log_in_lots(node: Node) -> None:
     """No more of them are open at a time than descriptors allow; some hold nothing."""
-    first = SegmentWriter(node.root, 4)
-    ends = first.write(some(4))
-    first.sync(completed=True)
-    assert node.read() == [(4, some(4))]
-    resume = node.record(Position(1, 4, ends[-1]))
+    resume = node.published()
     for id in range(5, 304):
         writer = SegmentWriter(node.root, id, size=256)
         writer.write(some(id) if id % 3 else other(id))
@@ -398,14 +373,9 @@ def test_hundreds_of_deleted_segments_are_read_from_the_commit_log_in_lots(node:
 @pytest.mark.promise("agent.deleted-segments")
 def test_what_somebody_deleted_under_a_running_agent_is_read_or_reported_by_ids(node: Node) -> None:
     """From the commit log, where that still has it; else each id is lost, once. No listing ever showed them."""
-    first = SegmentWriter(node.root, 4)
-    ends = first.write(some(4))
-    first.sync(completed=True)
-    assert node.read() == [(4, some(4))]
-    node.record(Position(1, 4, ends[-1]))
-    writers = [SegmentWriter(node.root, id) for id in range(5, 10)]
+    node.published()
+    writers = [node.segment(id, some(id)) for id in range(5, 10)]
     for writer in writers:
-        writer.write(some(writer.id))
         writer.sync(completed=True)
         node.register.appeared(writer.index)
     deleted(node, 5, 6, 7, 8)
@@ -417,16 +387,10 @@ def test_what_somebody_deleted_under_a_running_agent_is_read_or_reported_by_ids(
 
 def test_what_was_never_linked_holds_no_changes(node: Node) -> None:
     """cdc_raw was full: such a segment is judged as any other, and nothing of it is missed."""
-    first = SegmentWriter(node.root, 4)
-    ends = first.write(some(4))
-    first.sync(completed=True)
-    assert node.read() == [(4, some(4))]
-    resume = node.record(Position(1, 4, ends[-1]))
-    full = SegmentWriter(node.root, 5)
-    full.write(other(1))
+    resume = node.published()
+    full = node.segment(5, other(1))
     full.link.unlink()
-    later = SegmentWriter(node.root, 6)
-    later.write(some(6))
+    later = node.segment(6, some(6))
     later.sync()
     node.start(resume)
     assert node.read() == [(6, some(6))]

@@ -13,7 +13,7 @@ from tailrace.cli.check import check_code
 from tailrace.cli.checks.directories import check_segment, check_spool_disk
 from tailrace_common import build
 from tailrace_common.settings import AgentSettings, load_settings
-from tests.unit.capture.segments import SegmentWriter
+from tests.unit.capture.segments import released, written
 
 
 class Usage(NamedTuple):
@@ -39,8 +39,7 @@ def test_no_segment_is_no_fault(agent: AgentSettings) -> None:
 @pytest.mark.promise("commands.check")
 def test_the_newest_segment_with_data_is_read(agent: AgentSettings, tmp_path: Path) -> None:
     for id in (5, 6):
-        segment = SegmentWriter(tmp_path, id)
-        segment.write(b"a" * 100)
+        segment = written(tmp_path, id, b"a" * 100)
         segment.sync(completed=id == 5)
     times = count()
     (row,) = check_segment(agent, lambda: float(next(times)))
@@ -49,9 +48,7 @@ def test_the_newest_segment_with_data_is_read(agent: AgentSettings, tmp_path: Pa
 
 
 def test_a_segment_that_is_damaged(agent: AgentSettings, tmp_path: Path) -> None:
-    segment = SegmentWriter(tmp_path, 5)
-    segment.write(b"a" * 100)
-    segment.sync(completed=True)
+    released(tmp_path, 5, b"a" * 100, completed=True)
     (path,) = (tmp_path / "cdc_raw").glob("*.log")
     data = bytearray(path.read_bytes())
     data[data.index(b"a" * 100) + 50] ^= 1
