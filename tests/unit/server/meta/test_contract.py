@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -105,22 +105,12 @@ def test_it_comes_back_as_it_was_asked_for(subscriptions: Subscriptions) -> None
 
 @pytest.mark.usefixtures("database")
 def test_many_who_ask_at_once_get_one_subscription(url: str) -> None:
-    answers: list[tuple[Subscription, bool]] = []
-    faults: list[Exception] = []
-
-    def ask() -> None:
+    def ask(_: int) -> tuple[Subscription, bool]:
         with MetaDatabase(url) as own:
-            try:
-                answers.append(Subscriptions(own).subscribe(request(), WHO))
-            except Exception as error:
-                faults.append(error)
+            return Subscriptions(own).subscribe(request(), WHO)
 
-    threads = [Thread(target=ask) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert faults == []
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(ask, range(8)))
     assert sum(new for _, new in answers) == 1
     assert len({subscription.id for subscription, _ in answers}) == 1
 
@@ -428,21 +418,12 @@ def test_what_charts_were_made_from_goes(database: MetaDatabase, subscriptions: 
 
 
 def test_servers_that_start_at_once_make_them_once(url: str) -> None:
-    faults: list[Exception] = []
-
-    def prepare() -> None:
+    def prepare(_: int) -> None:
         with MetaDatabase(url) as own:
-            try:
-                own.prepare()
-            except Exception as error:
-                faults.append(error)
+            own.prepare()
 
-    threads = [Thread(target=prepare) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert faults == []
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(prepare, range(4)))
 
 
 @pytest.mark.parametrize("revision", ["0000", "9999"])

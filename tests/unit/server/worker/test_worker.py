@@ -61,6 +61,13 @@ class Site:
     def subscribe(self, *names: str) -> list[int]:
         return [self.subscriptions.subscribe(request(name), "test")[0].id for name in names]
 
+    def running(self) -> tuple[int, Worker, Run]:
+        """A subscription, the worker that runs it, and the run."""
+        [identity], worker = self.subscribe("a"), self.worker("w")
+        worker.beat()
+        [run] = self.runs["w"]
+        return identity, worker, run
+
     def state(self, identity: int) -> tuple[str, str | None]:
         subscription = self.subscriptions.get(identity)
         return str(subscription.state), subscription.owner
@@ -110,8 +117,7 @@ def test_what_a_small_worker_has_no_slots_for_a_large_one_runs(site: Site) -> No
 
 @pytest.mark.parametrize("operation", [transitions.paused, transitions.cancelled])
 def test_what_an_operator_ends_is_finished_and_released(site: Site, operation: transitions.Transition) -> None:
-    [identity], worker = site.subscribe("a"), site.worker("w")
-    worker.beat()
+    identity, worker, _ = site.running()
     site.subscriptions.change(identity, "end", "test", operation)
     worker.beat()
     worker.beat()
@@ -136,9 +142,7 @@ def test_what_an_operator_ends_ends_no_other(site: Site, ended: int) -> None:
 
 @pytest.mark.promise("subscription.isolated")
 def test_what_it_waits_for_is_said_once_and_taken_back(site: Site, caplog: pytest.LogCaptureFixture) -> None:
-    [identity], worker = site.subscribe("a"), site.worker("w")
-    worker.beat()
-    [run] = site.runs["w"]
+    identity, worker, run = site.running()
     run.note, run.works = Failure("shop.orders has no cdc", "ALTER TABLE shop.orders WITH cdc = true"), False
     for _ in range(3):
         worker.beat()
@@ -153,9 +157,7 @@ def test_what_it_waits_for_is_said_once_and_taken_back(site: Site, caplog: pytes
 
 
 def test_a_failure_comes_before_what_is_waited_for_and_that_after_it(site: Site) -> None:
-    [identity], worker = site.subscribe("a"), site.worker("w")
-    worker.beat()
-    [run] = site.runs["w"]
+    identity, worker, run = site.running()
     run.note = Failure("shop.orders has no cdc", "ALTER TABLE shop.orders WITH cdc = true")
     worker.beat()
     run.failure = DOWN
@@ -171,8 +173,7 @@ def test_a_failure_comes_before_what_is_waited_for_and_that_after_it(site: Site)
 
 
 def test_what_is_altered_runs_again_with_its_new_settings(site: Site) -> None:
-    [identity], worker = site.subscribe("a"), site.worker("w")
-    worker.beat()
+    identity, worker, _ = site.running()
     sink = site.subscriptions.get(identity).sink
     shape = Shape(where="id > 1")
     site.subscriptions.change(identity, "alter", "test", lambda one: transitions.altered(one, sink, shape, 0))
@@ -198,8 +199,7 @@ def test_a_claim_whose_answer_was_lost_is_run_at_the_next_beat(site: Site) -> No
 @pytest.mark.promise("subscription.take-over")
 def test_a_release_that_was_lost_is_made_up_for_at_the_next_beat(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """As of one that was altered."""
-    [identity], worker = site.subscribe("a"), site.worker("w")
-    worker.beat()
+    identity, worker, _ = site.running()
     altered = partial(transitions.altered, sink=request().sink, shape=Shape(where="id > 1"), revision=0)
     site.subscriptions.change(identity, "alter", "test", altered)
 
@@ -222,9 +222,7 @@ def reset(site: Site, identity: int) -> None:
 
 @pytest.mark.promise("subscription.one-owner")
 def test_who_closes_waits_for_the_batch_of_what_is_reset(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    [identity], worker = site.subscribe("a"), site.worker("w")
-    worker.beat()
-    [run] = site.runs["w"]
+    identity, worker, run = site.running()
     run.quick = False
     reset(site, identity)
     worker.beat()
@@ -235,9 +233,7 @@ def test_who_closes_waits_for_the_batch_of_what_is_reset(site: Site, monkeypatch
 
 @pytest.mark.promise("subscription.one-owner")
 def test_what_is_reset_is_not_run_again_before_its_batch_has_ended(site: Site) -> None:
-    [identity], worker = site.subscribe("a"), site.worker("w")
-    worker.beat()
-    [first] = site.runs["w"]
+    identity, worker, first = site.running()
     first.quick = False
     reset(site, identity)
     [other] = site.subscribe("b")  # so that the worker has room
@@ -332,8 +328,7 @@ def test_runs_that_only_wait_stay_while_nobody_wants_their_slots(site: Site, wai
 
 
 def test_one_that_is_not_proven_is_still_failing(site: Site) -> None:
-    [identity], worker = site.subscribe("a"), site.worker("w")
-    worker.beat()
+    identity, worker, _ = site.running()
     site.runs["w"][0].fail()
     worker.beat()
     site.now += 10
@@ -348,9 +343,7 @@ def test_one_that_is_not_proven_is_still_failing(site: Site) -> None:
 
 
 def test_a_batch_that_waits_is_told_and_so_is_its_end(site: Site) -> None:
-    [identity], worker = site.subscribe("a"), site.worker("w")
-    worker.beat()
-    [run] = site.runs["w"]
+    identity, worker, run = site.running()
     run.failure, run.works = DOWN, False
     for _ in range(3):
         worker.beat()
@@ -452,8 +445,7 @@ def test_one_that_is_resumed_during_a_beat_is_tried_at_once(site: Site) -> None:
 
 
 def test_one_that_is_resumed_is_tried_at_once(site: Site) -> None:
-    [identity], worker = site.subscribe("a"), site.worker("w")
-    worker.beat()
+    identity, worker, _ = site.running()
     site.runs["w"][0].fail()
     worker.beat()
     site.subscriptions.change(identity, "resume", "test", transitions.resumed)
@@ -463,8 +455,7 @@ def test_one_that_is_resumed_is_tried_at_once(site: Site) -> None:
 
 @pytest.mark.promise("subscription.take-over")
 def test_a_heir_knows_that_it_was_failing(site: Site) -> None:
-    [identity], worker = site.subscribe("a"), site.worker("w")
-    worker.beat()
+    identity, worker, _ = site.running()
     site.runs["w"][0].fail()
     worker.beat()
     worker.close()
@@ -477,8 +468,7 @@ def test_a_heir_knows_that_it_was_failing(site: Site) -> None:
 
 
 def test_a_heir_takes_back_what_is_waited_for_no_more(site: Site) -> None:
-    [identity], worker = site.subscribe("a"), site.worker("w")
-    worker.beat()
+    identity, worker, _ = site.running()
     site.runs["w"][0].note = Failure("shop.orders has no cdc", "ALTER TABLE shop.orders WITH cdc = true")
     worker.beat()
     worker.close()
@@ -490,9 +480,7 @@ def test_a_heir_takes_back_what_is_waited_for_no_more(site: Site) -> None:
 
 
 def test_one_that_is_done_with_its_snapshot_is_run_no_more(site: Site) -> None:
-    [identity], worker = site.subscribe("a"), site.worker("w")
-    worker.beat()
-    [run] = site.runs["w"]
+    identity, worker, run = site.running()
     run.finished, run.ended = "shop.totals: it has counters", True
     worker.beat()
     worker.beat()
@@ -544,8 +532,7 @@ def test_a_last_batch_that_takes_long_holds_up_no_other_subscription(site: Site)
 
 @pytest.mark.promise("subscription.one-owner")
 def test_what_another_one_has_is_stopped(site: Site) -> None:
-    [identity], worker = site.subscribe("a"), site.worker("w")
-    worker.beat()
+    identity, worker, _ = site.running()
     site.subscriptions.change(identity, "reset", "test", lambda one: transitions.restarted(one, one.start, "again"))
     [other] = Leases(site.database, CLUSTER, "other", LEASE).claim(1)
     worker.beat()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
@@ -236,19 +237,14 @@ def test_a_member_that_waits_is_told_of_a_part_and_of_the_end() -> None:
     seat = seats.join("one", {A: 0})
     assert seat is not None
     begun(seats)
-    taken: list[SharedPart | None] = []
-    thread = threading.Thread(target=lambda: taken.append(seat.take(60)))
-    thread.start()
-    part = part_of(0, 2)
-    handed(seats, part)
-    thread.join()
-    assert taken == [part]
-    seat.wrote({A: 2})
-    thread = threading.Thread(target=lambda: taken.append(seat.take(60)))
-    thread.start()
-    seats.close("over")
-    thread.join()
-    assert (taken[1], seat.closed) == (None, "over")
+    with ThreadPoolExecutor(1) as pool:
+        taking, part = pool.submit(seat.take, 60), part_of(0, 2)
+        handed(seats, part)
+        assert taking.result() is part
+        seat.wrote({A: 2})
+        taking = pool.submit(seat.take, 60)
+        seats.close("over")
+        assert (taking.result(), seat.closed) == (None, "over")
 
 
 def test_parts_of_one_batch_come_in_order() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
@@ -63,21 +64,13 @@ def test_a_row_that_both_write_at_once_has_what_both_wrote(server_database: Data
         written.set()
         assert waits.wait(SECONDS)
 
-    done: list[Summary] = []
-    threads = [
-        threading.Thread(target=lambda: done.append(write_here(sink, pieces(), batch))),
-        threading.Thread(target=lambda: done.append(write_here(other_sink, [piece([other_change])], other_batch))),
-    ]
-    threads[0].start()
-    assert written.wait(SECONDS)
-    threads[1].start()
-    try:
-        until_counted(database, WAITING[database.dialect])
-    finally:
-        waits.set()
-        for thread in threads:
-            thread.join(SECONDS)
-        stream.close()
-        replay.close()
-    assert done == [Summary(3, 3), Summary(1, 1)]
+    with closing(stream), closing(replay), ThreadPoolExecutor(2) as pool:
+        writing = pool.submit(write_here, sink, pieces(), batch)
+        assert written.wait(SECONDS)
+        merging = pool.submit(write_here, other_sink, [piece([other_change])], other_batch)
+        try:
+            until_counted(database, WAITING[database.dialect])
+        finally:
+            waits.set()
+        assert [writing.result(SECONDS), merging.result(SECONDS)] == [Summary(3, 3), Summary(1, 1)]
     assert database.select("SELECT * FROM shop_plain WHERE id = 0") == [(0, "b", 1)]

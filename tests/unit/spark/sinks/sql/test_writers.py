@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pytest
 
@@ -20,33 +22,28 @@ def test_a_row_that_another_writer_puts_meanwhile_is_merged(database: Database) 
     if database.dialect not in WAITING:
         pytest.skip("SQLite has one writer at a time")
     log, asked = Log(PLAIN), threading.Event()
-    first, second = SqlSink(database.url), SqlSink(database.url)
-    write_here(first, [piece([log.insert((0,), (), 1, v="made")])])
+    idle = {
+        "postgresql": "pg_stat_activity WHERE state = 'idle in transaction'",
+        "mysql": "information_schema.innodb_trx",
+    }
 
     def pieces() -> Iterator[Piece]:
         yield piece([log.insert((1,), (), 1, v="a", w=1)])
         yield piece([log.insert((2,), (), 1, v="a")])
         assert asked.wait(SECONDS)
 
-    writing = threading.Thread(target=write_here, args=(first, pieces()))
-    writing.start()
-    idle = {
-        "postgresql": "pg_stat_activity WHERE state = 'idle in transaction'",
-        "mysql": "information_schema.innodb_trx",
-    }
-    until_counted(database, f"SELECT count(*) FROM {idle[database.dialect]}")
-    found: list[Summary] = []
-    merging = threading.Thread(
-        target=lambda: found.append(write_here(second, [piece([log.update((1,), (), 2, v="b")])]))
-    )
-    merging.start()
-    try:
-        until_counted(database, WAITING[database.dialect])
-    finally:
-        asked.set()
-        for thread in (writing, merging):
-            thread.join(SECONDS)
-        first.close()
-        second.close()
-    assert found == [Summary(1, 1)]
+    with (
+        closing(SqlSink(database.url)) as first,
+        closing(SqlSink(database.url)) as second,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        write_here(first, [piece([log.insert((0,), (), 1, v="made")])])
+        pool.submit(write_here, first, pieces())
+        until_counted(database, f"SELECT count(*) FROM {idle[database.dialect]}")
+        merging = pool.submit(write_here, second, [piece([log.update((1,), (), 2, v="b")])])
+        try:
+            until_counted(database, WAITING[database.dialect])
+        finally:
+            asked.set()
+        assert merging.result(SECONDS) == Summary(1, 1)
     assert database.select("SELECT * FROM shop_plain WHERE id = 1") == [(1, "b", 1)]
