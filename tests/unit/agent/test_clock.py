@@ -9,7 +9,7 @@ from itertools import cycle
 import pytest
 
 from tailrace_schemas.change import Change
-from tests.unit.agent.world import NOTES, World, entries
+from tests.unit.agent.world import NOTES, World, entries, world_with
 
 NOW = 1_700_000_000_000
 DAY = 86_400_000
@@ -24,8 +24,7 @@ def jumping(*days: int) -> Callable[[], int]:
 def published(milliseconds: Callable[[], int]) -> tuple[World, list[Change]]:
     """Two agents after each other on a log of two segments, under this clock, with long waits in which only the
     position moves."""
-    world = World(milliseconds=milliseconds)
-    world.log.append(1, entries("abcde"))
+    world = world_with(entries("abcde"), milliseconds=milliseconds)
     world.log.append(2, entries("fgh"), final=False)
     world.live(idle_waits=40, on_wait=lambda: world.log.append(2, entries("x", NOTES), final=False))
     world.log.append(2, entries("ij"))

@@ -12,7 +12,7 @@ from tailrace.state import Resume
 from tailrace_common.kafka import Pace
 from tests.support.clock import ManualClock
 from tests.support.kafka import Faults, MemoryKafka, MemoryPublisher
-from tests.unit.agent.world import World, entries
+from tests.unit.agent.world import entries, world_with
 from tests.unit.mutations import EPOCH
 
 # op, token, write time, no TTL, no expiry, digest
@@ -77,8 +77,7 @@ def test_one_that_is_committed_before_it_is_full_lets_none_grow() -> None:
 
 def test_the_lag_of_each_topic_is_told_at_most_once_a_second() -> None:
     """From the write time of its last change to the commit, by the wall clock."""
-    world = World()
-    world.log.append(1, entries("a"), final=False)
+    world = world_with(entries("a"), final=False)
     world.live()
     assert world.health.now.lags == {"ks.orders": pytest.approx(1_700_000_000 - EPOCH / 1e6, abs=1)}
 

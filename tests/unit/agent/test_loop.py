@@ -18,7 +18,7 @@ from tailrace_schemas.errors import FencedError, ServiceError
 from tailrace_schemas.position import Position
 from tailrace_schemas.topics import Internal
 from tests.support.kafka import Crash, Faults, MemoryPublisher
-from tests.unit.agent.world import ELSEWHERE, LATE, NOTES, ORDERS, World, entries, every_fault
+from tests.unit.agent.world import ELSEWHERE, LATE, NOTES, ORDERS, World, entries, every_fault, world_with
 from tests.unit.ddl import NOW, alter, create, drop, truncate
 from tests.unit.mutations import EPOCH, deletion, insertion, mutation
 from tests.unit.tables import table
@@ -26,8 +26,7 @@ from tests.unit.tables import table
 
 def test_publishes_everything_once_in_order_and_releases_what_is_final() -> None:
     """Transactions end at a mutation's boundary, the last one covers the end, and final segments are gone."""
-    world = World()
-    world.log.append(1, entries("abcdefg"))
+    world = world_with(entries("abcdefg"))
     world.log.append(2, entries("hij"))
     world.log.append(3, entries("kl"), final=False)
     world.live()
@@ -43,8 +42,7 @@ LOSS = Loss(Missing.LOST, (2, 2), Position(1, 2, 0), Position(1, 3, 0))
 @pytest.mark.parametrize("step", ["", "note", "commit", "committed"])
 def test_what_is_missing_is_told_once_with_the_position(step: str) -> None:
     """In the transaction of what was read before it; a crash on the way tells it again, or did not tell it at all."""
-    world = World()
-    world.log.append(1, entries("a"), final=False)
+    world = world_with(entries("a"), final=False)
     world.log.append(3, entries("b"), final=False)
     world.log.losses = (LOSS,)
     if step:
@@ -70,8 +68,7 @@ def told(world: World) -> list[tuple[Internal, bytes, bytes]]:
 @pytest.mark.promise("agent.losses-acknowledged")
 def test_a_loss_stays_in_health_until_it_is_acknowledged() -> None:
     """Over restarts of the agent; an acknowledgement is noticed while it runs."""
-    world = World()
-    world.log.append(1, entries("a"), final=False)
+    world = world_with(entries("a"), final=False)
     world.log.losses = (LOSS,)
     world.live()
     world.health = HealthBoard(lambda: 0.0)
@@ -88,8 +85,7 @@ def test_a_loss_stays_in_health_until_it_is_acknowledged() -> None:
 
 
 def test_a_loss_is_told_though_nothing_else_happens() -> None:
-    world = World()
-    world.log.append(1, entries("a"), final=False)
+    world = world_with(entries("a"), final=False)
     world.live()
     commits = world.kafka.commits
     world.log.losses = (LOSS,)
@@ -99,8 +95,7 @@ def test_a_loss_is_told_though_nothing_else_happens() -> None:
 
 def test_the_record_says_what_was_not_read_to_its_end() -> None:
     """What vanishes of that is missed by a successor; what was read to its end may go."""
-    world = World()
-    world.log.append(1, entries("a"), final=False)
+    world = world_with(entries("a"), final=False)
     world.live()
     assert world.kafka.resume.unread == ((1, 1),)
     world.log.append(1, ())
@@ -111,8 +106,7 @@ def test_the_record_says_what_was_not_read_to_its_end() -> None:
 
 def test_a_file_that_cannot_be_read_does_not_hold_up_what_is_before_it() -> None:
     """What was read is committed before the failure ends the session; otherwise every new one would abort it again."""
-    world = World(limits=Limits(changes=100, read=4))
-    world.log.append(1, entries("abcd"))
+    world = world_with(entries("abcd"), limits=Limits(changes=100, read=4))
     world.log.append(2, entries("ef"), final=False)
     faults = Faults("read", 2, ServiceError("cannot read segment 2"))
     world.live(faults, idle_waits=1)
@@ -145,8 +139,7 @@ def test_no_transaction_ends_inside_a_mutation(changes: int, size: int) -> None:
 
 def test_only_tables_with_cdc_are_published() -> None:
     """Others move the position, and their finished segment is released, in one transaction and not one a poll."""
-    world = World()
-    world.log.append(1, [*entries("ab", NOTES), *entries("cd", ELSEWHERE)])
+    world = world_with([*entries("ab", NOTES), *entries("cd", ELSEWHERE)])
     world.live()
     assert (world.keys(), world.position, world.kafka.commits, world.log.segments) == ([], (1, 4), 1, {})
 
@@ -155,8 +148,7 @@ def test_only_tables_with_cdc_are_published() -> None:
 def test_an_idle_cluster_writes_few_transactions() -> None:
     """Mutations without changes alone, one a second: the position moves every ten seconds, and at the end. What was
     read of the schema at the first start is committed at once."""
-    world = World()
-    world.log.append(1, entries("a", NOTES), final=False)
+    world = world_with(entries("a", NOTES), final=False)
     world.live(idle_waits=100, on_wait=lambda: world.log.append(1, entries("b", NOTES), final=False))
     assert world.clock.now == pytest.approx(100)
     assert world.kafka.commits == 11
@@ -184,8 +176,7 @@ def test_a_log_without_a_change_that_turns_over_costs_few_transactions_too() -> 
 
 def test_a_transaction_waits_for_company_but_not_long() -> None:
     """With nothing more to read it is committed at its age."""
-    world = World()
-    world.log.append(1, entries("a"), final=False)
+    world = world_with(entries("a"), final=False)
     world.live(idle_waits=2)
     assert world.clock.waits[0] == pytest.approx(0.02)
     assert world.kafka.commits == 1
@@ -212,8 +203,7 @@ def test_ddl_holds_from_its_place_in_the_log() -> None:
 def test_the_schema_history_is_committed_with_what_follows_from_it() -> None:
     """Not before, not after; nothing is left to send, and a successor starts with it and reads no DDL again."""
     off, wide = replace(ORDERS, cdc=False), table({"id": "text"}, regular={"v": "int"}, name="orders")
-    world = World(tables=[off])
-    world.log.append(1, [*entries("a"), alter(off, wide), *entries("b")], final=False)
+    world = world_with([*entries("a"), alter(off, wide), *entries("b")], final=False, tables=[off])
     faults = Faults("commit", 1)
     with pytest.raises(Crash):
         world.live(faults)
@@ -229,8 +219,7 @@ def test_the_schema_history_is_committed_with_what_follows_from_it() -> None:
 
 def test_a_segment_written_before_ddl_is_published_under_its_own_definition_after_a_restart() -> None:
     """Dropped and created again with another key, all while no agent ran: old segments by the old, new by the new."""
-    world = World(tables=[ORDERS])
-    world.log.append(1, entries("a"), final=False)
+    world = world_with(entries("a"), final=False, tables=[ORDERS])
     world.live()
     again = replace(table({"n": "text"}, name="orders", table_id=uuid4()))
     off = replace(again, cdc=False)
@@ -246,8 +235,7 @@ def test_a_segment_written_before_ddl_is_published_under_its_own_definition_afte
 def test_ddl_of_a_segment_without_cdc_data_is_read_before_it_vanishes() -> None:
     """It has no index, and is gone when the next changes come; also when the agent dies in between."""
     off = replace(ORDERS, cdc=False)
-    world = World()
-    world.log.append(1, entries("a"))
+    world = world_with(entries("a"))
     world.log.append(2, [alter(ORDERS, off), *entries("b"), alter(off, ORDERS, NOW + 1)])
     world.log.plain.add(2)
     world.live()
@@ -274,8 +262,7 @@ def test_ddl_of_a_segment_without_cdc_data_is_read_before_it_vanishes() -> None:
 def test_a_segment_is_released_only_when_its_ddl_is_known_to_be_read() -> None:
     """The position up to which DDL was read is committed first: without it a successor would miss what it never saw. A
     segment of which all changes are published waits for that."""
-    world = World()
-    world.log.append(1, entries("a"), final=False)
+    world = world_with(entries("a"), final=False)
     released: list[Position | None] = []
     # The segment ends behind what was read of it for DDL, which goes on when the next one begins.
     meanwhile = [lambda: world.log.final.add(1), lambda: None, lambda: world.log.append(2, entries("b"), final=False)]
@@ -378,8 +365,7 @@ def test_what_the_cluster_is_asked_for_says_nothing_of_the_flag() -> None:
 
 def test_bytes_that_do_not_decode_quarantine_their_segment() -> None:
     """What stood before is published, the segment kept for ever, the next segment goes on."""
-    world = World()
-    world.log.append(1, [*entries("a"), deletion(ORDERS, b"x")[:-1], *entries("b")])
+    world = world_with([*entries("a"), deletion(ORDERS, b"x")[:-1], *entries("b")])
     world.log.append(2, entries("c"))
     world.live()
     assert (world.keys(), sorted(world.log.segments)) == (["a", "c"], [1])
@@ -410,8 +396,7 @@ def test_a_shape_that_is_refused_is_reported_when_the_schema_changes() -> None:
 
 def busy_world() -> World:
     """Segments with and without changes, DDL in between."""
-    world = World()
-    world.log.append(1, [*entries("abcde"), *entries("x", NOTES)])
+    world = world_with([*entries("abcde"), *entries("x", NOTES)])
     world.log.append(2, [*entries("yz", NOTES), truncate(NOTES.id, 1)])
     world.log.append(3, [truncate(ORDERS.id, 2)])
     world.log.plain.add(3)
@@ -473,8 +458,7 @@ def test_a_failing_service_at_any_step_is_retried_without_loss_or_repetition(fau
 @pytest.mark.promise("agent.one-per-node")
 def test_an_older_agent_is_fenced() -> None:
     """A second agent starts while the first runs: the first ends with FencedError, nothing appears twice."""
-    world = World()
-    world.log.append(1, entries("ab"), final=False)
+    world = world_with(entries("ab"), final=False)
 
     def second() -> None:
         world.log.append(1, entries("cd"), final=False)
@@ -509,8 +493,7 @@ def test_retries_are_spaced_until_something_is_committed() -> None:
 
 def test_no_transaction_stays_open_while_the_schema_is_read() -> None:
     """It may take long, and readers of shared partitions would wait."""
-    world = World()
-    world.log.append(1, [*entries("ab"), *entries("c", replace(ORDERS, name="late", id=uuid4()))], final=False)
+    world = world_with([*entries("ab"), *entries("c", replace(ORDERS, name="late", id=uuid4()))], final=False)
     with pytest.raises(Crash):
         world.live(Faults("schema", 2))
     assert world.keys() == ["a", "b"]
@@ -518,8 +501,11 @@ def test_no_transaction_stays_open_while_the_schema_is_read() -> None:
 
 def test_a_truncation_stands_before_the_changes_that_it_left() -> None:
     """Its record is in the log behind them. Where they were published already, the record says so."""
-    world = World(tables=[ORDERS, replace(NOTES, cdc=True)])
-    world.log.append(1, [*entries("abc"), truncate(ORDERS.id, 1, (1, 2)), *entries("d")], final=False)
+    world = world_with(
+        [*entries("abc"), truncate(ORDERS.id, 1, (1, 2)), *entries("d")],
+        final=False,
+        tables=[ORDERS, replace(NOTES, cdc=True)],
+    )
     later = [[*entries("e"), *entries("x", NOTES)], [truncate(ORDERS.id, 2, (2, 0)), truncate(NOTES.id, 2, (2, 2))]]
 
     def on_wait() -> None:

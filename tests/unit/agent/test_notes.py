@@ -17,7 +17,7 @@ from tailrace_schemas.position import Position
 from tailrace_schemas.progress import decode_progress
 from tests.support.clock import ManualClock
 from tests.support.kafka import Faults, MemoryKafka, MemoryPublisher
-from tests.unit.agent.world import World, entries
+from tests.unit.agent.world import entries, world_with
 
 AT, LATER = Position(1, 7, 40), Position(1, 7, 90)
 
@@ -98,8 +98,7 @@ def test_tells_what_is_set_aside() -> None:
 @pytest.mark.promise("agent.progress-behind-data")
 def test_progress_is_the_position_of_its_own_transaction() -> None:
     """Never ahead of the changes that are committed with it."""
-    world = World()
-    world.log.append(1, entries("abc"), final=False)
+    world = world_with(entries("abc"), final=False)
     world.live(idle_waits=5)
     (_, key, value), *more = world.kafka.notes
     assert more == []

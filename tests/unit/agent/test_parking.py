@@ -20,7 +20,7 @@ from tailrace_schemas.table import Column, ColumnKind
 from tailrace_schemas.topics import Internal
 from tests.support.clock import ManualClock
 from tests.support.kafka import Crash, Faults
-from tests.unit.agent.world import LATE, NOTES, ORDERS, World, entries, every_fault, explain
+from tests.unit.agent.world import LATE, NOTES, ORDERS, World, entries, every_fault, explain, world_with
 from tests.unit.ddl import create, truncate
 from tests.unit.mutations import EPOCH, deletion, insertion, mutation
 from tests.unit.tables import table
@@ -51,8 +51,7 @@ def origins(world: World) -> list[tuple[str, Origin]]:
 @pytest.mark.promise("agent.parked")
 def test_an_unknown_table_is_parked_and_everything_else_goes_on() -> None:
     """Its mutation waits whole, its segment is kept, health says so; explained, it is published and all is released."""
-    world = World()
-    world.log.append(1, entries("a"))
+    world = world_with(entries("a"))
     world.log.append(2, [*entries("b"), *entries("c", SECRET), *entries("d")])
     world.log.append(3, entries("e"))
     world.live(idle_waits=4)
@@ -88,8 +87,7 @@ def test_a_mixed_mutation_is_parked_whole_and_published_whole(updates: tuple[obj
 @pytest.mark.promise("agent.parked-then-published")
 def test_parked_mutations_outlive_the_agent() -> None:
     """A successor keeps their segments, and publishes them when it can: at its start already."""
-    world = World()
-    world.log.append(1, [*entries("a"), *entries("bc", SECRET)])
+    world = world_with([*entries("a"), *entries("bc", SECRET)])
     world.live()
     world.live()
     assert (world.keys(), sorted(world.log.segments), parked(world)) == (["a"], [1], [(1, "late", (2, 3), False)])
@@ -101,8 +99,7 @@ def test_parked_mutations_outlive_the_agent() -> None:
 @pytest.mark.promise("agent.parked-then-published")
 def test_what_waits_for_a_table_comes_before_its_later_changes() -> None:
     """The definition is there, and new changes with it."""
-    world = World()
-    world.log.append(1, entries("ab", SECRET), final=False)
+    world = world_with(entries("ab", SECRET), final=False)
 
     def come() -> None:
         if SECRET not in world.tables:
@@ -119,8 +116,7 @@ ALIVE = Limits(changes=3, read=4, parked_seconds=1000)
 
 def with_a_letter() -> World:
     """A mutation of a table that nobody knows was told of in a dead letter, and a later one is not told of yet."""
-    world = World(limits=DEAD)
-    world.log.append(1, [*entries("a"), *entries("x", SECRET)], final=False)
+    world = world_with([*entries("a"), *entries("x", SECRET)], final=False, limits=DEAD)
     world.live(idle_waits=8)
     assert parked(world) == [(1, "late", (2,), True)]
     world.limits, world.clock = ALIVE, ManualClock()
@@ -146,8 +142,9 @@ def test_a_look_for_one_table_finds_what_others_wait_for() -> None:
 @pytest.mark.promise("agent.parked")
 def test_a_look_for_a_damaged_mutation_finds_what_others_wait_for() -> None:
     """It is quarantined, and what was set aside goes before what follows it."""
-    world = World(limits=replace(ALIVE, retry_seconds=100, retry_seconds_most=100))
-    world.log.append(1, entries("x", SECRET), final=False)
+    world = world_with(
+        entries("x", SECRET), final=False, limits=replace(ALIVE, retry_seconds=100, retry_seconds_most=100)
+    )
 
     def come() -> None:
         if SECRET not in world.tables:
@@ -177,8 +174,9 @@ def test_ddl_that_is_read_while_the_log_is_held_explains_what_was_parked() -> No
 
 def test_the_schema_is_not_read_again_for_each_mutation_of_an_unknown_table() -> None:
     """Once for the first, and then less and less often; an event is followed at once."""
-    world = World(limits=Limits(retry_seconds=1, retry_seconds_most=8, poll_seconds=1))
-    world.log.append(1, entries("abcdefgh", SECRET), final=False)
+    world = world_with(
+        entries("abcdefgh", SECRET), final=False, limits=Limits(retry_seconds=1, retry_seconds_most=8, poll_seconds=1)
+    )
     faults = Faults()
     world.live(faults, idle_waits=16)
     assert faults.seen["schema"] == 6  # at the start, for a, and after 1, 2, 4 and 8 seconds, about
@@ -219,8 +217,7 @@ def test_while_the_schema_cannot_be_read_what_needs_it_is_parked() -> None:
 @pytest.mark.promise("agent.parked-deadline")
 def test_after_a_deadline_a_dead_letter_tells_what_waits_and_none_of_its_bytes() -> None:
     """Positions, sizes, a hash, the reason: one for a table and segment. The segment stays, and so does the hope."""
-    world = World(limits=Limits(parked_seconds=30, poll_seconds=5))
-    world.log.append(1, [*entries("a"), *entries("topsecret", SECRET)])
+    world = world_with([*entries("a"), *entries("topsecret", SECRET)], limits=Limits(parked_seconds=30, poll_seconds=5))
     world.live(idle_waits=12)
     (letter,) = letters(world)
     assert (letter["table_id"], letter["table"], letter["epoch"], letter["segment"]) == (str(LATE), None, 1, 1)
@@ -239,8 +236,7 @@ def test_after_a_deadline_a_dead_letter_tells_what_waits_and_none_of_its_bytes()
 
 def test_bytes_go_into_dead_letters_for_those_who_ask() -> None:
     """In records of their own, in chunks."""
-    world = World(limits=Limits(parked_seconds=3, dead_letter_payloads=True))
-    world.log.append(1, entries("a", SECRET))
+    world = world_with(entries("a", SECRET), limits=Limits(parked_seconds=3, dead_letter_payloads=True))
     world.live(idle_waits=8)
     (one,) = [json.loads(v) for w, k, v in world.kafka.notes if w is Internal.DEAD_LETTER and k.endswith(b"/1/0")]
     assert (one["offset"], one["chunk"], one["of"]) == (1, 0, 1)
@@ -318,8 +314,7 @@ def test_a_truncation_does_not_wait_for_a_change_that_is_set_aside() -> None:
 
 def test_a_mutation_that_waits_for_two_tables_waits_for_the_second_when_the_first_has_come() -> None:
     """It is parked for the first unknown one in its bytes."""
-    world = World()
-    world.log.append(1, [mutation((SECRET, b"k", EPOCH), (OTHER, b"k", EPOCH)), *entries("z")])
+    world = world_with([mutation((SECRET, b"k", EPOCH), (OTHER, b"k", EPOCH)), *entries("z")])
     world.live()
     assert parked(world) == [(1, "late", (1,), False)]
     world.tables.append(SECRET)
@@ -333,8 +328,7 @@ def test_a_mutation_that_waits_for_two_tables_waits_for_the_second_when_the_firs
 @pytest.mark.promise("agent.parked")
 def test_too_many_hold_the_log() -> None:
     """Nothing later is published, nothing released, health says why; explained, it goes on, nothing lost."""
-    world = World(limits=Limits(parked=3, retry_seconds=1, retry_seconds_most=8))
-    world.log.append(1, entries("a"))
+    world = world_with(entries("a"), limits=Limits(parked=3, retry_seconds=1, retry_seconds_most=8))
     world.log.append(2, [*entries("bcdef", SECRET), *entries("g")])
     world.live(idle_waits=6)
     assert (world.keys(), world.position, sorted(world.log.segments)) == (["a"], (2, 3), [1, 2])
@@ -347,8 +341,7 @@ def test_too_many_hold_the_log() -> None:
 
 def test_parked_mutations_whose_file_is_gone_are_reported_as_lost() -> None:
     """Never silently."""
-    world = World()
-    world.log.append(1, entries("ab", SECRET))
+    world = world_with(entries("ab", SECRET))
     world.live()
     del world.log.segments[1]
     world.tables.append(SECRET)
@@ -384,8 +377,9 @@ def hint(world: World) -> Callable[[], None]:
 
 def parking_world() -> World:
     """Unknown tables in two segments, one explained in the middle of it all, one after the deadline."""
-    world = World(limits=Limits(changes=3, read=4, parked_seconds=5))
-    world.log.append(1, [*entries("ab"), *entries("cde", SECRET), *entries("f")])
+    world = world_with(
+        [*entries("ab"), *entries("cde", SECRET), *entries("f")], limits=Limits(changes=3, read=4, parked_seconds=5)
+    )
     world.log.append(2, [*entries("g", SECRET), *entries("h", OTHER), *entries("i")])
     return world
 
@@ -442,8 +436,9 @@ def test_a_failing_service_at_any_step_of_parking_is_retried(faults: Faults) -> 
 @pytest.mark.promise("agent.parked-then-published")
 def test_a_definition_that_comes_for_another_table_lets_nothing_overtake_what_waits() -> None:
     """Read because of another table, in the midst of mutations that were read before."""
-    world = World(limits=Limits(read=100))
-    world.log.append(1, [*entries("a", SECRET), *entries("x", OTHER), *entries("bc", SECRET)], final=False)
+    world = world_with(
+        [*entries("a", SECRET), *entries("x", OTHER), *entries("bc", SECRET)], final=False, limits=Limits(read=100)
+    )
 
     class Coming(Faults):
         """The third time the schema is read, the table is there."""

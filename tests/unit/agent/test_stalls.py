@@ -21,7 +21,7 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.position import Position
 from tests.support.clock import ManualClock
 from tests.support.kafka import Faults
-from tests.unit.agent.world import NOTES, ORDERS, World, entries
+from tests.unit.agent.world import NOTES, ORDERS, World, entries, world_with
 from tests.unit.mutations import deletion
 
 ROUNDS = 8
@@ -245,8 +245,7 @@ class Repeating(Faults):
 
 def test_a_commit_that_settles_nothing_is_a_standstill(caplog: pytest.LogCaptureFixture) -> None:
     """The loop never waits by itself: it is told before anything else happens, and its rounds are spaced."""
-    world = World(limits=Limits(retry_seconds=1, retry_seconds_most=8))
-    world.log.append(1, entries("a"), final=False)
+    world = world_with(entries("a"), final=False, limits=Limits(retry_seconds=1, retry_seconds_most=8))
     loss = Loss(Missing.LOST, (5, 5), Position(1, 5, 0), Position(1, 6, 0))
 
     def lose_again() -> None:
@@ -261,8 +260,7 @@ def test_a_commit_that_settles_nothing_is_a_standstill(caplog: pytest.LogCapture
 
 def test_a_session_that_starts_over_each_time_is_a_standstill() -> None:
     """As where each new producer is too little for the next transaction."""
-    world = World(limits=Limits(retry_seconds=1, retry_seconds_most=8))
-    world.log.append(1, entries("a"), final=False)
+    world = world_with(entries("a"), final=False, limits=Limits(retry_seconds=1, retry_seconds_most=8))
 
     def renew() -> None:
         raise RenewalError("transactions may last longer from now on")
@@ -275,8 +273,7 @@ def test_a_session_that_starts_over_each_time_is_a_standstill() -> None:
 
 def test_a_release_that_is_repeated_is_a_standstill() -> None:
     """One at each look, though the loop waits in between; and it is over once it is."""
-    world = World(limits=Limits(retry_seconds_most=4))
-    world.log.append(1, entries("a"))
+    world = world_with(entries("a"), limits=Limits(retry_seconds_most=4))
     world.log.append(2, entries("b", NOTES), final=False)
     stood = list[float]()
 

@@ -15,7 +15,7 @@ from tailrace.agent.limits import Limits
 from tailrace.agent.tables import BYPASSING
 from tailrace_common.selection import Selection
 from tailrace_schemas.change import Op, Origin
-from tests.unit.agent.world import ELSEWHERE, NOTES, ORDERS, World, entries
+from tests.unit.agent.world import ELSEWHERE, NOTES, ORDERS, World, entries, world_with
 from tests.unit.ddl import alter, create, truncate
 
 MISTYPED = Selection(("kss.*",))
@@ -28,8 +28,7 @@ NOT_LOGGED = {"ks": {"durable_writes": False, "replication": {}}}
 def test_patterns_that_select_nothing_lose_nothing() -> None:
     """The segment stays, the agent is not ready and says why; with the right pattern everything is published, in its
     order, once."""
-    world = World(selection=MISTYPED)
-    world.log.append(1, entries("ab"))
+    world = world_with(entries("ab"), selection=MISTYPED)
     world.log.append(2, entries("c"))
     world.live()
     assert (world.keys(), sorted(world.log.segments)) == ([], [1, 2])
@@ -51,8 +50,7 @@ def test_patterns_that_select_nothing_lose_nothing() -> None:
 
 def test_changes_are_given_up_on_demand() -> None:
     """Also those that were parked before."""
-    world = World(selection=MISTYPED)
-    world.log.append(1, entries("ab"))
+    world = world_with(entries("ab"), selection=MISTYPED)
     world.live()
     world.release_unselected = True
     world.log.append(2, entries("c"))
@@ -64,8 +62,7 @@ def test_changes_are_given_up_on_demand() -> None:
 
 def test_what_cannot_be_parked_is_kept_too() -> None:
     """Nothing moves where there are more mutations than may be parked."""
-    world = World(selection=MISTYPED, limits=Limits(parked=2, read=4))
-    world.log.append(1, entries("abcd"))
+    world = world_with(entries("abcd"), selection=MISTYPED, limits=Limits(parked=2, read=4))
     world.live()
     assert (sorted(world.log.segments), world.position) == ([1], (1, 2))
     world.selection = Selection()
@@ -76,8 +73,7 @@ def test_what_cannot_be_parked_is_kept_too() -> None:
 
 @pytest.mark.promise("agent.nothing-selected")
 def test_tables_that_no_pattern_takes_are_named_and_released_beside_selected_ones() -> None:
-    world = World(selection=Selection(("ks.*",)), tables=[ORDERS, OTHER])
-    world.log.append(1, [*entries("a"), *entries("b", OTHER)])
+    world = world_with([*entries("a"), *entries("b", OTHER)], selection=Selection(("ks.*",)), tables=[ORDERS, OTHER])
     world.live()
     assert (world.keys(), world.log.segments) == (["a"], {})
     assert (
@@ -91,8 +87,7 @@ def test_tables_that_no_pattern_takes_are_named_and_released_beside_selected_one
 
 def test_a_cluster_without_cdc_is_no_mistake() -> None:
     """What no table with cdc has written is released as always."""
-    world = World(tables=[NOTES, ELSEWHERE])
-    world.log.append(1, entries("ab", NOTES))
+    world = world_with(entries("ab", NOTES), tables=[NOTES, ELSEWHERE])
     world.live()
     assert (world.log.segments, world.health.now.degraded, world.health.now.ready) == ({}, {}, True)
 
@@ -100,8 +95,7 @@ def test_a_cluster_without_cdc_is_no_mistake() -> None:
 def test_a_pattern_without_a_table_is_named_until_the_table_is_there() -> None:
     """The judgement follows the schema while the agent runs."""
     soon = replace(ORDERS, name="soon", keyspace="later", id=uuid4())
-    world = World(selection=Selection(("later.*",)), tables=[OTHER])
-    world.log.append(1, entries("a", OTHER))
+    world = world_with(entries("a", OTHER), selection=Selection(("later.*",)), tables=[OTHER])
     seen = list[tuple[bool, list[int]]]()
 
     def come() -> None:
@@ -118,8 +112,7 @@ def test_a_pattern_without_a_table_is_named_until_the_table_is_there() -> None:
 
 def test_a_table_whose_flag_goes_takes_the_selection_with_it() -> None:
     """What it wrote while it was true is published; what the other table writes is kept from then on."""
-    world = World(selection=Selection(("ks.*",)), tables=[replace(ORDERS, cdc=True), OTHER])
-    world.log.append(1, entries("a"))
+    world = world_with(entries("a"), selection=Selection(("ks.*",)), tables=[replace(ORDERS, cdc=True), OTHER])
     world.live()
     off = replace(ORDERS, cdc=False)
     world.tables[0] = off
@@ -131,8 +124,7 @@ def test_a_table_whose_flag_goes_takes_the_selection_with_it() -> None:
 
 
 def test_a_truncation_is_kept_with_the_changes() -> None:
-    world = World(selection=MISTYPED)
-    world.log.append(1, [*entries("a"), truncate(ORDERS.id, 1_600_000_000_000)], final=False)
+    world = world_with([*entries("a"), truncate(ORDERS.id, 1_600_000_000_000)], final=False, selection=MISTYPED)
     world.live()
     assert world.keys() == []
     world.selection = Selection()

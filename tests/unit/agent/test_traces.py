@@ -12,12 +12,11 @@ from tailrace_common.tracing.otlp import OtlpTracer
 from tailrace_common.tracing.spans import TRACEPARENT
 from tests.support.kafka import Crash, Faults
 from tests.support.otlp import OtlpReceiver, attributes_of, ids_in, ids_of
-from tests.unit.agent.world import World, entries
+from tests.unit.agent.world import entries, world_with
 
 
 def test_each_transaction_is_a_span_that_its_records_name(receiver: OtlpReceiver) -> None:
-    world = World(limits=Limits(changes=1, stretch_changes=1, read=1))
-    world.log.append(1, entries("abcdef"))
+    world = world_with(entries("abcdef"), limits=Limits(changes=1, stretch_changes=1, read=1))
     with closing(OtlpTracer(receiver.endpoint, "agent", {}, 1.0)) as tracer:
         world.trace = partial(tracer.begin, "tailrace.publish")
         world.live()
@@ -32,8 +31,7 @@ def test_each_transaction_is_a_span_that_its_records_name(receiver: OtlpReceiver
 
 
 def test_a_transaction_that_is_given_up_is_a_span_with_an_error(receiver: OtlpReceiver) -> None:
-    world = World()
-    world.log.append(1, entries("ab"))
+    world = world_with(entries("ab"))
     with closing(OtlpTracer(receiver.endpoint, "agent", {}, 1.0)) as tracer:
         world.trace = partial(tracer.begin, "tailrace.publish")
         with pytest.raises(Crash):
@@ -43,8 +41,7 @@ def test_a_transaction_that_is_given_up_is_a_span_with_an_error(receiver: OtlpRe
 
 
 def test_without_traces_records_have_no_headers() -> None:
-    world = World()
-    world.log.append(1, entries("abc"))
+    world = world_with(entries("abc"))
     world.live()
     assert world.keys() == ["a", "b", "c"]
     assert set(world.kafka.headers) == {()}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -111,6 +112,13 @@ class World:
         """Segment and offset that Kafka has."""
         at = self.kafka.resume.position
         return None if at is None else (at.segment, at.offset)
+
+
+def world_with(payloads: Sequence[bytes], *, final: bool = True, **parts: Any) -> World:
+    """One whose log has these mutations, in segment 1."""
+    world = World(**parts)
+    world.log.append(1, payloads, final=final)
+    return world
 
 
 def explain(world: World, *tables: Table) -> Callable[[], None]:
