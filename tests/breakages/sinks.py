@@ -222,14 +222,14 @@ BREAKAGES: Final = {
     ),
     "a-stream-knows-nothing-of-a-replay-beside-it": breakage(
         "a stream may write while letters are replayed",
-        "tailrace_spark.sinks.state_store.beside:TableTurns.take",
+        "tailrace_spark.sinks.state_store.fences:TableTurns.take",
         give("False"),
         Red(BESIDE, "test_a_stream_knows_of_the_first_deletion_that_a_replay_writes[sqlite]", "assert"),
         Red(BESIDE, "test_a_stream_knows_of_a_truncation_that_a_replay_writes[sqlite]", "assert"),
     ),
     "a-replay-and-a-stream-undo-what-the-other-writes": breakage(
         "a stream may write while letters are replayed",
-        "tailrace_spark.sinks.state_store.beside:TableTurns.take",
+        "tailrace_spark.sinks.state_store.fences:TableTurns.take",
         replace(
             "sa.func.pg_advisory_xact_lock if self.alone else sa.func.pg_advisory_xact_lock_shared",
             "sa.func.pg_advisory_xact_lock_shared",

@@ -27,8 +27,8 @@ from tailrace_spark.sinks.sql.catalog import Catalog, TakenError
 from tailrace_spark.sinks.sql.deferred import DeferredChange, DeferredTables, deferred_change, deferred_erasure
 from tailrace_spark.sinks.sql.layout import LayoutTables
 from tailrace_spark.sinks.sql.merge import PreparedBatch, TableMerge
-from tailrace_spark.sinks.state_store.beside import TableTurns
 from tailrace_spark.sinks.state_store.engine import is_busy, is_of_one_table, refuses_a_value, remedy, said
+from tailrace_spark.sinks.state_store.fences import TableTurns
 from tailrace_spark.sinks.state_store.state_table import Purges, Truncations, chunks, load_all
 from tailrace_spark.sinks.state_store.tables import MYSQL
 from tailrace_spark.sinks.table_faults import is_of_table, reason_of, refusals_of

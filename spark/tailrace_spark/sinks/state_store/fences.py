@@ -1,4 +1,4 @@
-"""Who may write under a name: `tailrace_fences` has the newest claim's token, `tailrace_partitions` each partition.
+"""Who may write under a name, and who beside it: `tailrace_fences` has tokens, `tailrace_partitions` each partition.
 
 A writer may be stopped for any time between reading rows and writing them, and a successor writes meanwhile. So a claim
 counts the token up, in a transaction of its own, before its owner reads anything. A transaction that writes looks at
@@ -15,6 +15,12 @@ idle in a transaction for engine.IDLE_SECONDS. PostgreSQL does not end one withi
 
 A task holds its partition's row from its first statement on. So of two attempts at a Kafka partition the second waits.
 MySQL commits before each DDL: there the look comes before these too. A transaction of SQLite has the file to itself.
+
+Streams and their tasks share a source table: their keys are their own. Who writes without a name, as a replay or a
+repair does, has other writers' keys too. Merging reads rows, and writes them merged, so of two that read the same row
+the second would undo what the first has written. So it waits until nobody writes the table, and keeps all others
+waiting until it commits. It also counts up the table's token, under the table's id. By that the others find that what
+they know is old: the table's truncations and purges, and whether any partition has deletions.
 """
 
 from __future__ import annotations
@@ -24,6 +30,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final
+from uuid import UUID
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql, sqlite
@@ -54,6 +61,8 @@ PARTITIONS: Final = sa.Table(
     sa.Column("next_offset", sa.BigInteger, nullable=False),
     **MYSQL_TABLE,
 )
+_TURNS: Final = FENCES.alias("turns")
+_SIGN: Final = 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +151,7 @@ class Claim:
             self._fence.require(connection)
 
     def _counted_up(self, connection: sa.Connection, name: str) -> int:
-        token = count_up(connection, name)
+        token = _count_up(connection, name)
         # What was tried last may have been undone with its transaction, or not.
         if self._tried is not None and token - 1 > self._tried:
             raise _fenced(name)
@@ -154,11 +163,52 @@ class Claim:
             self.require(connection)
 
 
-def count_up(connection: sa.Connection, name: str) -> int:
+class TableTurns:
+    """Takes turns at source tables, in the caller's transactions, and knows which token it has last seen of each."""
+
+    def __init__(self) -> None:
+        self._tokens: dict[UUID, int] = {}
+        self.alone = False
+        """Whether this process writes beside others, without a name."""
+
+    def take(self, connection: sa.Connection, table_id: UUID) -> bool:
+        """Wait for the table, until the transaction ends; whether somebody else has had it alone since the last time.
+
+        Call it before anything is read of the table, and again behind DDL, around which MySQL commits.
+        """
+        # PostgreSQL's own locks keep their order: who shares a row's lock passes whoever waits for it alone.
+        if connection.dialect.name == POSTGRESQL:
+            lock = sa.func.pg_advisory_xact_lock if self.alone else sa.func.pg_advisory_xact_lock_shared
+            connection.execute(sa.select(lock(_lock_of(table_id))))
+        token = _count_up(connection, str(table_id)) if self.alone else _token(connection, table_id)
+        expected = self._tokens.get(table_id, 0) + self.alone
+        self._tokens[table_id] = token
+        return token != expected
+
+
+def _token(connection: sa.Connection, table_id: UUID) -> int:
+    query = sa.select(_TURNS.c.token).where(_TURNS.c.stream == str(table_id))
+    if connection.dialect.name != MYSQL:
+        return connection.execute(query).scalar_one_or_none() or 0
+    shared = query.with_for_update(read=True)
+    token: int | None = connection.execute(shared).scalar_one_or_none()
+    if token is None:  # no lock holds a row that is absent
+        row = {"stream": str(table_id), "token": 0}
+        connection.execute(_upsert(MYSQL, FENCES, row, {"token": FENCES.c.token}))
+        token = connection.execute(shared).scalar_one()
+    return token
+
+
+def _lock_of(table_id: UUID) -> int:
+    """A number that PostgreSQL's locks take, signed and of 64 bits."""
+    return (table_id.int & 2 * _SIGN - 1) - _SIGN
+
+
+def _count_up(connection: sa.Connection, name: str) -> int:
     """The next token of a name, whose row is held until the transaction ends."""
     # Written before it is read: no lock holds a row that is absent, so two first claims would have the same token.
     newer = {"token": FENCES.c.token + 1}
-    connection.execute(upsert(connection.dialect.name, FENCES, {"stream": name, "token": 1}, newer))
+    connection.execute(_upsert(connection.dialect.name, FENCES, {"stream": name, "token": 1}, newer))
     token: int = connection.execute(sa.select(FENCES.c.token).where(FENCES.c.stream == name)).scalar_one()
     return token
 
@@ -167,10 +217,10 @@ def begin_partition(connection: sa.Connection, batch: MicroBatch, partition: Kaf
     """Keep every other attempt at the partition waiting until the transaction ends."""
     reached = {"batch": batch.number, "next_offset": batch.ends[partition]}
     row = {"stream": batch.stream, "topic": partition[0], "partition": partition[1], **reached}
-    connection.execute(upsert(connection.dialect.name, PARTITIONS, row, reached))
+    connection.execute(_upsert(connection.dialect.name, PARTITIONS, row, reached))
 
 
-def upsert(dialect: str, table: sa.Table, row: Mapping[str, object], changed: Mapping[str, object]) -> sa.Insert:
+def _upsert(dialect: str, table: sa.Table, row: Mapping[str, object], changed: Mapping[str, object]) -> sa.Insert:
     """Holds the row until the transaction ends."""
     if dialect == MYSQL:
         return mysql.insert(table).values(**row).on_duplicate_key_update(**changed)
