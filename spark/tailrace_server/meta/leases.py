@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 import sqlalchemy as sa
 
+from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_server.meta.database import MetaDatabase, first, now
 from tailrace_server.meta.subscriptions import readable, subscription_of, topics_json
@@ -89,10 +91,10 @@ class Leases:
         for identity in shuffle(self.free()) if room > 0 else ():
             if len(claims) == room:
                 break
-            with self._database.transaction() as connection:
-                claimed = self._claim(connection, identity)
-            if claimed is not None:
-                claims.append(claimed)
+            # One that a later version has altered meanwhile is left to it, as it was.
+            with suppress(SettingsError), self._database.transaction() as connection:
+                if (claimed := self._claim(connection, identity)) is not None:
+                    claims.append(claimed)
         return claims
 
     def free(self) -> Sequence[int]:

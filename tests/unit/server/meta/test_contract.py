@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -233,6 +233,21 @@ def test_what_is_released_is_free_at_once(subscriptions: Subscriptions, worker: 
     [claim] = left.claim(1)
     left.release(claim)
     assert [other.token for other in right.claim(1)] == [2]
+
+
+def test_what_a_later_version_alters_at_the_moment_of_a_claim_is_left_to_that(
+    database: MetaDatabase, subscriptions: Subscriptions, worker: NewWorker
+) -> None:
+    later, other = made(subscriptions, "a", "b")
+
+    def meanwhile(identities: Sequence[int]) -> Sequence[int]:
+        with database.transaction() as connection:
+            altered = sa.update(subscribe).where(subscribe.c.id == later.id)
+            connection.execute(altered.values(shape='{"colour": "red"}', revision=1))
+        return identities
+
+    assert [claim.subscription.id for claim in worker("one").claim(2, meanwhile)] == [other.id]
+    assert subscriptions.all(CLUSTER)[0].owner is None
 
 
 def test_only_what_is_to_run_is_claimed(subscriptions: Subscriptions, worker: NewWorker) -> None:
