@@ -12,20 +12,16 @@ import pytest
 
 from tailrace_common.backoff import Waits
 from tailrace_schemas.errors import ServiceError
-from tailrace_spark.batch.delivery import Delivered, MicroBatch, Piece, RecordId, Summary
+from tailrace_spark.batch.delivery import MicroBatch, Summary
 from tailrace_spark.sinks.changelog.sink import LogWriter
 from tailrace_spark.sinks.http.client import HttpSender
 from tailrace_spark.sinks.http.outlet import HttpOpener, HttpOutlet
 from tailrace_spark.sinks.http.settings import HttpSinkSettings
 from tailrace_spark.sinks.registry import open_sink
-from tests.unit.spark.cassandra import Log
-from tests.unit.spark.sinks.change_log_contract import PLAIN, STREAM, once, place_of, require_order
+from tests.unit.spark.sinks.change_log_contract import PARTITION, in_turn, once, place_of, require_order
 from tests.unit.spark.sinks.http.endpoint import TAKEN, Answer, Endpoint, Request
 from tests.unit.spark.sinks.in_tasks import attempt, interrupted
 
-PARTITION = ("t.shop.plain", 0)
-LOG = Log(PLAIN)
-KEYS = 3
 _workers = count()
 
 
@@ -47,20 +43,6 @@ def endpoint() -> Iterator[Endpoint]:
         yield endpoint
 
 
-def place(offset: int) -> RecordId:
-    return RecordId(*PARTITION, offset, bytes(8))
-
-
-def records(begin: int, end: int) -> Piece:
-    """Changes at the offsets from `begin` to before `end`, of some keys in turn."""
-    return Piece(
-        tuple(
-            Delivered(place(at), LOG.update((at % KEYS,), (), at, w=at), STREAM, message=b"\0message")
-            for at in range(begin, end)
-        )
-    )
-
-
 def task_at(endpoint: Endpoint, number: int = 0, **settings: object) -> LogWriter:
     """The task of a batch in a worker process of its own."""
     given = {"url": endpoint.url, "batch_records": 2, "lanes": 2, "retry_seconds": 0.02, "breaker_failures": 1000}
@@ -76,8 +58,8 @@ def offsets(endpoint: Endpoint) -> list[int]:
 @pytest.mark.promise("tasks.attempts")
 def test_of_two_attempts_at_once_the_first_copies_are_in_order(endpoint: Endpoint) -> None:
     """In the middle of one attempt another begins, cut otherwise; they end in turn."""
-    with interrupted(task_at(endpoint), PARTITION, records(0, 12), then=records(12, 24)) as end:
-        repeated = attempt(task_at(endpoint, batch_records=3), PARTITION, [records(0, 24)])
+    with interrupted(task_at(endpoint), PARTITION, in_turn(0, 12), then=in_turn(12, 24)) as end:
+        repeated = attempt(task_at(endpoint, batch_records=3), PARTITION, [in_turn(0, 24)])
         assert end().summary == Summary(24, 24)
     assert repeated.summary == Summary(24, 24)
     arrived = [change for request in endpoint.requests for change in request.changes]
@@ -89,9 +71,9 @@ def test_of_two_attempts_at_once_the_first_copies_are_in_order(endpoint: Endpoin
 @pytest.mark.promise("tasks.attempts")
 def test_a_late_attempt_posts_nothing_that_is_new(endpoint: Endpoint) -> None:
     """Behind the batch after its own: by the same requests, so with the same ids."""
-    first = records(0, 10)
+    first = in_turn(0, 10)
     attempt(task_at(endpoint), PARTITION, [first])
-    attempt(task_at(endpoint, 1), PARTITION, [records(10, 20)])
+    attempt(task_at(endpoint, 1), PARTITION, [in_turn(10, 20)])
     taken = list(endpoint.taken)
     attempt(task_at(endpoint), PARTITION, [first])
     assert endpoint.taken == taken
@@ -104,7 +86,7 @@ def test_a_worker_does_not_post_again_what_was_answered_of_its_batch(endpoint: E
         return TAKEN if request.number < 3 else (503, {}, b"")
 
     endpoint.answer = answer
-    task, piece = task_at(endpoint, lanes=1), records(0, 10)
+    task, piece = task_at(endpoint, lanes=1), in_turn(0, 10)
     with pytest.raises(ServiceError):
         task.write(PARTITION, [piece])
     endpoint.answer = lambda _: TAKEN

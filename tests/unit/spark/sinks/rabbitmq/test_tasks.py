@@ -8,31 +8,17 @@ from itertools import count
 import pytest
 
 from tailrace_schemas.errors import ServiceError
-from tailrace_spark.batch.delivery import Delivered, MicroBatch, Piece, RecordId, Summary
+from tailrace_spark.batch.delivery import MicroBatch, Piece, Summary
 from tailrace_spark.sinks.changelog.sink import LogWriter
 from tailrace_spark.sinks.rabbitmq.outlet import RabbitmqOpener
 from tailrace_spark.sinks.rabbitmq.settings import RabbitmqSinkSettings
 from tests import rabbitmq
-from tests.unit.spark.sinks.change_log_contract import STREAM, once, place_of, require_order
+from tests.unit.spark.sinks.change_log_contract import PARTITION, in_turn, once, place_of, require_order
 from tests.unit.spark.sinks.in_tasks import attempt, interrupted
-from tests.unit.spark.sinks.rabbitmq.published import LOG, Published
+from tests.unit.spark.sinks.rabbitmq.published import Published
 
-PARTITION = ("t.shop.plain", 0)
-KEYS = 3
 with_broker = pytest.mark.skipif(rabbitmq.missing() is not None, reason=str(rabbitmq.missing()))
 _workers = count()
-
-
-def records(begin: int, end: int) -> Piece:
-    """Changes at the offsets from `begin` to before `end`, of some keys in turn."""
-    return Piece(
-        tuple(
-            Delivered(
-                RecordId(*PARTITION, at, bytes(8)), LOG.update((at % KEYS,), (), at, w=at), STREAM, message=b"\0message"
-            )
-            for at in range(begin, end)
-        )
-    )
 
 
 def task_of(settings: RabbitmqSinkSettings, number: int = 0) -> LogWriter:
@@ -52,8 +38,8 @@ def offsets(store: Published) -> list[int]:
 def test_of_two_attempts_at_once_the_first_copies_are_in_order(published: Callable[..., Published]) -> None:
     """In the middle of one attempt another begins; they end in turn."""
     store = published(queues=2)
-    with interrupted(task_of(store.settings), PARTITION, records(0, 12), then=records(12, 24)) as end:
-        repeated = attempt(task_of(store.settings), PARTITION, [records(0, 24)])
+    with interrupted(task_of(store.settings), PARTITION, in_turn(0, 12), then=in_turn(12, 24)) as end:
+        repeated = attempt(task_of(store.settings), PARTITION, [in_turn(0, 24)])
         assert end().summary == Summary(24, 24)
     assert repeated.summary == Summary(24, 24)
     for queue in store.by_queue():
@@ -70,14 +56,14 @@ def test_a_broker_that_dies_within_a_task_loses_nothing(published: Callable[...,
     task = task_of(store.settings)
 
     def pieces() -> Iterator[Piece]:
-        yield records(0, 60)
+        yield in_turn(0, 60)
         store.server.kill()
-        yield records(60, 120)
+        yield in_turn(60, 120)
 
     with pytest.raises(ServiceError, match="exchange e"):
         task.write(PARTITION, pieces())
     store.server.start()
-    assert task.write(PARTITION, [records(0, 120)]).summary == Summary(120, 120)
+    assert task.write(PARTITION, [in_turn(0, 120)]).summary == Summary(120, 120)
     queues = store.by_queue()
     for queue in queues:
         require_order(queue)
