@@ -12,7 +12,6 @@ from tests.breakages.breakage import Red, breakage
 from tests.breakages.mutations import argument, constant, drop, give, insert, replace, unwrap
 
 GROUPED: Final = "unit/spark/sinks/opensearch/test_pieces.py"
-LETTERS: Final = "unit/spark/sinks/test_letters.py"
 FILES: Final = "unit/spark/sinks/files/test_outlet.py"
 PURGE: Final = "unit/spark/sinks/opensearch/test_sink.py"
 LOCATIONS: Final = "unit/spark/sinks/test_locations.py"

@@ -160,23 +160,15 @@ def _files(ground: Ground) -> Target:
     return Logged(section_of(stored.settings), stored, ground.place)
 
 
-def _kafka(ground: Ground) -> Target:
+def _kafka(ground: Ground, kind: type[Logged] = Logged, **more: object) -> Target:
     topics = Topics(ground.kafka)
-    section = {
-        "type": "kafka", "topic": f"{topics.prefix}-out.{{table}}",
-        "kafka": dict(topics.config),
-    }  # fmt: skip
-    return Logged(section, topics, ground.place)
+    section = {"type": "kafka", "topic": f"{topics.prefix}-out.{{table}}", "kafka": dict(topics.config), **more}
+    return kind(section, topics, ground.place)
 
 
 def _images(ground: Ground) -> Target:
     """A Kafka sink whose rows before each change are in PostgreSQL, where tasks make images."""
-    topics = Topics(ground.kafka)
-    section = {
-        "type": "kafka", "topic": f"{topics.prefix}-out.{{table}}",
-        "kafka": dict(topics.config), "images": new_database(),
-    }  # fmt: skip
-    return Imaged(section, topics, ground.place)
+    return _kafka(ground, Imaged, images=new_database())
 
 
 def _http(ground: Ground) -> Target:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from tailrace.cluster import LiveCluster
-from tailrace.local import CassandraSettings, LocalCassandra
+from tailrace.local import LocalCassandra
 from tailrace_schemas.avro import Encoder, SchemaEntry, decode
 from tailrace_schemas.change import Change, Op
 from tailrace_schemas.table import Table
@@ -28,23 +27,11 @@ from tests.corpus.release import dialect_of
 from tests.integration.agents import contact_of_node, cql
 from tests.oracle.comparison import Downstream, ask, differences
 from tests.oracle.writing import Source, Writer
-from tests.services.choice import Means
 
 # No counters: CQL does not show shards. Nothing expires while it is compared.
 KINDS = Kinds(counters=False, tied=True, sparing=True, ahead=False, expiries=False, long_keys=False)
 PAGE_ROWS = 7
 """So few that partitions go over pages."""
-
-
-@pytest.fixture(params=["5.0", pytest.param("4.1", marks=pytest.mark.long)])
-def node(request: pytest.FixtureRequest, means: Means, tmp_path: Path) -> Iterator[LocalCassandra]:
-    with ExitStack() as stack:
-        if request.param == "5.0":
-            yield request.getfixturevalue("cassandra")
-        elif means is Means.CONTAINERS:
-            pytest.skip("other versions are run as child processes")
-        else:
-            yield stack.enter_context(LocalCassandra(tmp_path / "node", CassandraSettings(release=request.param)))
 
 
 def read(settings: SnapshotSettings, table: Table) -> list[Change]:

@@ -17,11 +17,10 @@ from cassandra.cluster import Session
 from cassandra.protocol import _ProtocolHandler
 from cassandra.util import Date, Duration, OrderedMapSerializedKey, SortedSet, Time
 
-from tailrace.local import CassandraSettings, LocalCassandra
+from tailrace.local import LocalCassandra
 from tailrace_schemas.avro import decode, entry_from_record
 from tailrace_spark.snapshot import change_schemas, register
 from tests.integration.agents import cql, create_keyspace
-from tests.services.choice import Means
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -67,23 +66,6 @@ class Source:
 
     def run(self, statement: str) -> list[Any]:
         return list(self.session.execute(statement.replace("KS.", f"{self.keyspace}.")))
-
-
-@pytest.fixture(
-    scope="module",
-    params=["5.0", pytest.param("4.1", marks=pytest.mark.long)],
-)
-def node(
-    request: pytest.FixtureRequest, means: Means, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[LocalCassandra]:
-    if request.param == "5.0":
-        yield request.getfixturevalue("cassandra")
-    elif means is Means.CONTAINERS:
-        pytest.skip("other versions are run as child processes")
-    else:
-        settings = CassandraSettings(release=request.param)
-        with LocalCassandra(tmp_path_factory.mktemp("node") / "node", settings) as other:
-            yield other
 
 
 @pytest.fixture

@@ -71,9 +71,11 @@ def test_wrong_usage_is_exit_code_2() -> None:
         (CorruptError("bad CRC", file="x.log", offset=7), 3, "tailrace: x.log:7: bad CRC\n"),
         (TailraceError("no postgresql://u:hunter2@h/d"), 1, "tailrace: no postgresql://u:**********@h/d\n"),
         (TailraceError(), 1, "tailrace: TailraceError\n"),
+        (KeyboardInterrupt(), 130, ""),
     ],
 )
-def test_an_error_is_its_message_and_its_exit_code(error: TailraceError, code: int, said: str) -> None:
+def test_an_error_is_its_message_and_its_exit_code(error: BaseException, code: int, said: str) -> None:
+    """An interrupt says nothing."""
     app = typer.Typer(cls=program.Commands)
 
     @app.callback()
@@ -85,20 +87,6 @@ def test_an_error_is_its_message_and_its_exit_code(error: TailraceError, code: i
 
     answer = CliRunner().invoke(app, ["fail"])
     assert (answer.exit_code, answer.stderr, answer.stdout) == (code, said, "")
-
-
-def test_interrupt_ends_quietly() -> None:
-    app = typer.Typer(cls=program.Commands, rich_markup_mode=None)
-
-    @app.callback()
-    def group() -> None: ...
-
-    @app.command()
-    def wait() -> None:
-        raise KeyboardInterrupt
-
-    answer = CliRunner().invoke(app, ["wait"])
-    assert (answer.exit_code, answer.output) == (130, "")
 
 
 # What these commands want before they read settings.

@@ -195,8 +195,6 @@ def test_the_seed_depends_on_ring_and_predecessor() -> None:
 
 # Generations in time
 
-T = [1_000, 2_000, 5_000]
-
 
 def test_differences_applied_to_the_old_set_give_the_new() -> None:
     a, b, c, d = (StreamId.of(token, 0, 0) for token in (10, 20, 30, 50))

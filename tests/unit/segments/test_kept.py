@@ -227,34 +227,34 @@ def test_an_index_that_comes_later_counts(node: Node) -> None:
     assert node.capture.release(Position(1, 5, FAR)) == (5,)
 
 
+def require_done(node: Node, end: Position) -> None:
+    """Segment 5 is released at its end, and read no more."""
+    node.record(end)
+    assert node.capture.release(end) == (5,)
+    assert node.read() == []
+    assert not node.capture.finished(end)
+
+
 def test_one_that_is_released_is_not_read_again(node: Node) -> None:
     """Nothing is written behind it: the position stays in it, and its open file could be read again and again."""
     segment = node.segment(5, some(1))
-    end = segment.at
     node.follow()
     node.segment(6, other(1))
     segment.vanish()
     assert node.read() == [(5, some(1))]
-    node.record(Position(1, 5, end))
-    assert node.capture.release(Position(1, 5, end)) == (5,)
-    assert node.read() == []
-    assert not node.capture.finished(Position(1, 5, end))
-    assert not node.capture.news(Position(1, 5, end))
+    require_done(node, Position(1, 5, segment.at))
+    assert not node.capture.news(Position(1, 5, segment.at))
 
 
 def test_one_whose_index_came_and_went_between_two_looks_is_not_read_again(node: Node) -> None:
     """The log's DDL was read without a look at the directory, while the changes were published and released."""
     segment = node.segment(5, some(1))
-    end = segment.at
     node.follow()
     node.segment(6, other(1))
     segment.sync(completed=True)
     assert [entry.position.segment for entry in node.capture.read(9)] == [5]
     assert node.capture.read(9) == []
-    node.record(Position(1, 5, end))
-    assert node.capture.release(Position(1, 5, end)) == (5,)
-    assert node.read() == []
-    assert not node.capture.finished(Position(1, 5, end))
+    require_done(node, Position(1, 5, segment.at))
 
 
 @pytest.mark.parametrize("read", [False, True])

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from tailrace_schemas.change import Bound, Cell, Change, ColumnDeletion, Deletion, Marker, Op
 from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import Column, Table
+from tailrace_spark.rowstate.row import RowState, state_of
 from tests.unit.tables import table
 
 _KEY = b"\x00\x00\x00\x00"
@@ -93,3 +94,11 @@ def partition_changes(of: Table = OF_ANY_BYTES, rows: int = 3) -> st.SearchStrat
     )
     one = st.one_of([row_changes(of, clustering) for clustering in clusterings])
     return st.one_of(one, one, one, row_changes(of, None), ranges, whole)
+
+
+def absorbed(*changes: Change) -> RowState:
+    """The state of a row after these changes of it."""
+    state = RowState()
+    for change in changes:
+        state.absorb(state_of(change))
+    return state

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -262,30 +263,31 @@ def test_sessions_of_another_client_end_and_so_do_all_without_one(
                 assert "/login/oidc" not in httpx2.get(f"{other.url}/login", timeout=60).text
 
 
+@contextmanager
+def browsing(provider: Provider, folder: Path, secret: str | None) -> Iterator[Browser]:
+    """A browser at a server whose client has this secret."""
+    port = free_port("127.0.0.1")
+    with (
+        serving(folder, port=port, oidc=oidc(provider, port, client_secret=secret)),
+        httpx2.Client(follow_redirects=True, timeout=60) as client,
+    ):
+        yield Browser(f"http://localhost:{port}", client)
+
+
 @pytest.mark.slow
 def test_a_public_client_has_pkce_alone(provider: Provider, tmp_path: Path) -> None:
     provider.secret = None
-    port = free_port("127.0.0.1")
-    with (
-        serving(tmp_path, port=port, oidc=oidc(provider, port, client_secret=None)),
-        httpx2.Client(follow_redirects=True, timeout=60) as client,
-    ):
-        somebody = Browser(f"http://localhost:{port}", client)
+    with browsing(provider, tmp_path, None) as somebody:
         assert sign_in(somebody, "/subscriptions").url.path == "/subscriptions"
 
 
 @pytest.mark.slow
 def test_a_wrong_secret_is_said_and_not_shown(provider: Provider, tmp_path: Path) -> None:
-    port = free_port("127.0.0.1")
-    with (
-        serving(tmp_path, port=port, oidc=oidc(provider, port, client_secret=WRONG)),
-        httpx2.Client(follow_redirects=True, timeout=60) as client,
-    ):
-        somebody = Browser(f"http://localhost:{port}", client)
+    with browsing(provider, tmp_path, WRONG) as somebody:
         answer = sign_in(somebody, "/subscriptions")
         assert "gave no ID token: invalid_client" in answer.text
         assert WRONG not in answer.text
-    assert WRONG not in repr(OidcSettings.model_validate(oidc(provider, port, client_secret=WRONG)))
+    assert WRONG not in repr(OidcSettings.model_validate(oidc(provider, 1, client_secret=WRONG)))
 
 
 @pytest.mark.parametrize(

@@ -23,11 +23,11 @@ from tailrace_spark.comparison.rows import (
     with_rows,
 )
 from tailrace_spark.merge.stored_row import ROW, STATIC
-from tailrace_spark.rowstate.row import RowState, merge, state_of
+from tailrace_spark.rowstate.row import RowState, merge
 from tailrace_spark.rowstate.visible import visible
 from tailrace_spark.snapshot.ranges import TokenRange
 from tests.unit.spark.cassandra import Log
-from tests.unit.spark.changes import OF_ANY_BYTES, row_changes
+from tests.unit.spark.changes import OF_ANY_BYTES, absorbed, row_changes
 from tests.unit.spark.rowstate import counters
 from tests.unit.spark.sinks.hostile import LONG_NAMES
 from tests.unit.tables import table
@@ -39,13 +39,6 @@ NOW = 2_000_000_000
 RANGES = (TokenRange(MIN_TOKEN, -100), TokenRange(-100, 0), TokenRange(5, 8))
 
 
-def state(*changes: Change) -> RowState:
-    merged = RowState()
-    for change in changes:
-        merged.absorb(state_of(change))
-    return merged
-
-
 def shown(*states: RowState) -> object:
     """What readers see of all of them together."""
     merged = RowState()
@@ -55,7 +48,7 @@ def shown(*states: RowState) -> object:
 
 
 def put(at: int, **values: object) -> RowState:
-    return state(LOG.insert((1,), (1,), at, **values))
+    return absorbed(LOG.insert((1,), (1,), at, **values))
 
 
 def later(change: Change, by: int) -> Change:
@@ -79,7 +72,7 @@ def later(change: Change, by: int) -> Change:
 def test_of_a_row_that_the_source_lacks_only_what_is_written_later_is_seen(
     known: list[Change], changes: list[Change]
 ) -> None:
-    had, written = state(*known), state(*[later(change, 5) for change in changes])
+    had, written = absorbed(*known), absorbed(*[later(change, 5) for change in changes])
     repaired = merge(merge(had, removal(None, had, NOW)), written)
     assert visible(repaired, OF_ANY_BYTES, now=9) == visible(written, OF_ANY_BYTES, now=9)
 
@@ -87,7 +80,7 @@ def test_of_a_row_that_the_source_lacks_only_what_is_written_later_is_seen(
 @pytest.mark.promise("compare.repairs")
 def test_values_that_only_the_sink_has_go_by_their_own_write_times() -> None:
     source = put(5, v="a", m={"x": 1})
-    had = state(LOG.insert((1,), (1,), 5, v="b", w=7), LOG.update((1,), (1,), 8, m={"y": 2}))
+    had = absorbed(LOG.insert((1,), (1,), 5, v="b", w=7), LOG.update((1,), (1,), 8, m={"y": 2}))
     gone = removal(source, had, NOW)
     assert shown(source, had, gone) == shown(source, put(5, v="b"))
     written = {(name, path): cell.written for name, part in gone.columns.items() for path, cell in part.cells.items()}
@@ -99,13 +92,13 @@ def test_values_that_only_the_sink_has_go_by_their_own_write_times() -> None:
 def test_what_the_source_writes_a_microsecond_later_is_seen() -> None:
     """Though the sink is repaired long after that."""
     source, had = put(5, v="a"), put(5, v="a", w=7, m={"y": 2})
-    again = state(LOG.update((1,), (1,), 6, w=8, m={"y": 3}))
+    again = absorbed(LOG.update((1,), (1,), 6, w=8, m={"y": 3}))
     assert shown(had, removal(source, had, NOW), again) == shown(put(5, v="a"), again)
     assert shown(had, removal(None, had, NOW), again) == shown(again)
 
 
 def test_what_was_deleted_already_is_left_alone() -> None:
-    had = state(
+    had = absorbed(
         LOG.insert((1,), (1,), 5, w=None), LOG.update((1,), (1,), 6, m={"y": 2}), LOG.update((1,), (1,), 7, m=None)
     )
     assert removal(put(5), had, NOW).empty
@@ -114,8 +107,8 @@ def test_what_was_deleted_already_is_left_alone() -> None:
 def test_counters_and_collections_that_were_read_whole_are_left_alone() -> None:
     """What was read replaces them."""
     read = LOG.insert((1,), (1,), 9, m={"=": "", "x": 1})
-    assert removal(state(read), put(5, m={"y": 2}), NOW).empty
-    assert removal(RowState(), state(counters.counted(5, counters.Shard(1, 1, 3))), NOW).empty
+    assert removal(absorbed(read), put(5, m={"y": 2}), NOW).empty
+    assert removal(RowState(), absorbed(counters.counted(5, counters.Shard(1, 1, 3))), NOW).empty
 
 
 def test_digests_are_of_what_is_seen() -> None:
@@ -123,8 +116,8 @@ def test_digests_are_of_what_is_seen() -> None:
     row, static = (b"k", ROW + b"c"), (b"k", STATIC)
     assert digests.columns(row, put(5, v="a"), NOW) == digests.columns(row, put(9, v="a", w=None), NOW)
     assert digests.columns(row, put(5, v="a"), NOW) != digests.columns(row, put(5, v="b"), NOW)
-    assert digests.columns(row, state(LOG.delete((1,), (1,), 5)), NOW) is None
-    assert digests.columns(static, state(LOG.static((1,), 5, s="x")), NOW) is not None
+    assert digests.columns(row, absorbed(LOG.delete((1,), (1,), 5)), NOW) is None
+    assert digests.columns(static, absorbed(LOG.static((1,), 5, s="x")), NOW) is not None
 
 
 def test_rows_of_other_keys_or_values_have_other_digests() -> None:

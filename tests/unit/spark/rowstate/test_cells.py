@@ -15,22 +15,15 @@ from tailrace_schemas.cql.values import codec
 from tailrace_schemas.errors import TruncatedError
 from tailrace_spark.rowstate.cells import shards
 from tailrace_spark.rowstate.codec import decode_state, encode_state
-from tailrace_spark.rowstate.row import RowState, merge, state_of
+from tailrace_spark.rowstate.row import RowState, merge
 from tailrace_spark.rowstate.visible import VisibleColumns, visible
-from tests.unit.spark.changes import deletions
+from tests.unit.spark.changes import absorbed, deletions
 from tests.unit.spark.rowstate import counters
 from tests.unit.spark.rowstate.counters import COUNTERS, KINDS, Shard, context, counted
 
 
-def absorbed(changes: list[Change]) -> RowState:
-    state = RowState()
-    for change in changes:
-        state.absorb(state_of(change))
-    return state
-
-
 def total(*changes: Change, covering: Deletion | None = None) -> object:
-    shown = visible(absorbed(list(changes)), COUNTERS, covering)
+    shown = visible(absorbed(*changes), COUNTERS, covering)
     return None if shown is None else shown["n"]
 
 
@@ -59,15 +52,15 @@ def test_any_order_counts_what_all_writes_together_say(
     changes: list[Change], covering: Deletion | None, random: Random
 ) -> None:
     expected = model(changes, covering)
-    state = absorbed(changes)
+    state = absorbed(*changes)
     shuffled = changes + changes[: len(changes) // 2]
     random.shuffle(shuffled)
-    assert absorbed(shuffled) == state
+    assert absorbed(*shuffled) == state
     assert total(*changes, covering=covering) == expected
     assert decode_state(encode_state(state)) == state
     if covering is not None:
         state.shadow(covering)
-        late = absorbed(shuffled)
+        late = absorbed(*shuffled)
         late.shadow(covering)
         assert late == state
         assert (visible(state, COUNTERS) or {}).get("n") == expected
@@ -75,7 +68,7 @@ def test_any_order_counts_what_all_writes_together_say(
 
 @given(*[st.lists(counters.changes, max_size=4)] * 3)
 def test_merging_counters_is_a_join(first: list[Change], second: list[Change], third: list[Change]) -> None:
-    a, b, c = absorbed(first), absorbed(second), absorbed(third)
+    a, b, c = absorbed(*first), absorbed(*second), absorbed(*third)
     assert merge(a, b) == merge(b, a)
     assert merge(a, merge(b, c)) == merge(merge(a, b), c)
     assert merge(a, a) == a == merge(a, RowState())
@@ -86,12 +79,12 @@ def test_shards_add_up_in_64_bits() -> None:
 
 
 def test_a_state_keeps_one_shard_of_each_id() -> None:
-    state = absorbed([counted(at, Shard(at % 2, at, at)) for at in range(100)])
+    state = absorbed(*(counted(at, Shard(at % 2, at, at)) for at in range(100)))
     assert len(state.columns[b"n"].cells) == 2
 
 
 def test_counters_have_no_times() -> None:
-    assert VisibleColumns(COUNTERS).times(absorbed([counted(1, Shard(1, 5, 3))])) == {}
+    assert VisibleColumns(COUNTERS).times(absorbed(counted(1, Shard(1, 5, 3)))) == {}
 
 
 def test_local_shards_to_be_cleared_are_remote_ones() -> None:

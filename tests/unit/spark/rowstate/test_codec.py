@@ -10,8 +10,8 @@ from tailrace_schemas.change import Change, Deletion, Marker
 from tailrace_schemas.errors import DecodeError, UnsupportedError
 from tailrace_spark.rowstate.cells import CellState
 from tailrace_spark.rowstate.codec import decode_deletion, decode_state, encode_deletion, encode_state
-from tailrace_spark.rowstate.row import ColumnState, RowState, state_of
-from tests.unit.spark.changes import row_changes
+from tailrace_spark.rowstate.row import ColumnState, RowState
+from tests.unit.spark.changes import absorbed, row_changes
 
 EXTREME = RowState(
     Marker(2**63 - 1, 2**31 - 1, 2**32 - 1),
@@ -45,9 +45,7 @@ VECTORS = [
 @pytest.mark.slow
 @given(st.lists(row_changes(), max_size=4))
 def test_round_trip(changes: list[Change]) -> None:
-    state = RowState()
-    for change in changes:
-        state.absorb(state_of(change))
+    state = absorbed(*changes)
     assert decode_state(encode_state(state)) == state
 
 

@@ -14,7 +14,7 @@ from tailrace_spark.rowstate.codec import encode_state, newest
 from tailrace_spark.rowstate.plain import plain_merge, plain_newest, plain_state, plain_time
 from tailrace_spark.rowstate.row import RowState, state_of
 from tests.unit.spark.cassandra import Log
-from tests.unit.spark.changes import PLAIN, row_changes
+from tests.unit.spark.changes import PLAIN, absorbed, row_changes
 from tests.unit.tables import table
 
 WIDE = table({"p": "int"}, regular=dict.fromkeys(("a", "b", "c", "d"), "text") | {"n" * 200: "blob"})
@@ -84,9 +84,7 @@ def test_plain_changes_merge_as_states_do(changes: list[Change]) -> None:
 
 @given(st.lists(row_changes(PLAIN), min_size=1, max_size=3), st.integers(0, 20))
 def test_any_state_is_merged_as_it_is_or_not_at_all(changes: list[Change], at: int) -> None:
-    state = RowState()
-    for change in changes:
-        state.absorb(state_of(change))
+    state = absorbed(*changes)
     before, log = encode_state(state), Log(changes[0].table)
     more = log.insert((1,), tuple(0 for _ in changes[0].table.clustering), at)
     row = plain_merge(before, more, at)

@@ -10,19 +10,12 @@ from tailrace_schemas.change import Change, Deletion, Marker
 from tailrace_schemas.streams import Assignment
 from tailrace_spark.rowstate.cells import CellState
 from tailrace_spark.rowstate.partition import deletes_from, purge
-from tailrace_spark.rowstate.row import ColumnState, RowState, merge, state_of
+from tailrace_spark.rowstate.row import ColumnState, RowState, merge
 from tailrace_spark.rowstate.visible import visible
-from tests.unit.spark.changes import OF_ANY_BYTES, row_changes
+from tests.unit.spark.changes import OF_ANY_BYTES, absorbed, row_changes
 from tests.unit.spark.rowstate import counters
 
 SECOND = 1_000_000
-
-
-def absorbed(changes: list[Change]) -> RowState:
-    state = RowState()
-    for change in changes:
-        state.absorb(state_of(change))
-    return state
 
 
 @given(st.lists(row_changes(), max_size=5), st.lists(row_changes(), max_size=3), st.integers(-1, 4))
@@ -31,14 +24,14 @@ def test_what_comes_later_merges_as_if_nothing_had_been_purged(
     known: list[Change], later: list[Change], horizon: int
 ) -> None:
     # Times of writes are 0 to 4 microseconds, those of expiry 10 and 11 seconds: only writing counts here.
-    state = absorbed(known)
+    state = absorbed(*known)
     before = merge(state, RowState())
     purged_to = purge(state, horizon)
     assert visible(state, OF_ANY_BYTES, now=9) == visible(before, OF_ANY_BYTES, now=9)
     assert (purged_to is None) == (state == before)
     if purged_to is not None:
         assert purged_to <= horizon
-        said = absorbed([change for change in later if _all_newer(change, purged_to)])
+        said = absorbed(*[change for change in later if _all_newer(change, purged_to)])
         assert visible(merge(state, said), OF_ANY_BYTES, now=9) == visible(merge(before, said), OF_ANY_BYTES, now=9)
     assert purge(state, horizon) is None
 
@@ -80,7 +73,7 @@ def test_what_the_newest_was_assigned_goes_with_it() -> None:
 
 @given(st.lists(counters.changes, max_size=5), st.integers(-1, 5))
 def test_counters_stay_gone(known: list[Change], horizon: int) -> None:
-    state = absorbed(known)
+    state = absorbed(*known)
     before = visible(state, counters.COUNTERS)
     purge(state, horizon)
     assert visible(state, counters.COUNTERS) == before

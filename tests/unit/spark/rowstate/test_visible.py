@@ -16,6 +16,7 @@ from tailrace_spark.rowstate.plain import plain_state
 from tailrace_spark.rowstate.row import ColumnState, RowState, merge, state_of
 from tailrace_spark.rowstate.visible import visible
 from tests.unit.spark.cassandra import Log, path
+from tests.unit.spark.changes import absorbed
 from tests.unit.tables import table
 
 WIDE = table(
@@ -29,10 +30,7 @@ K, C = (1,), (1,)
 
 
 def seen(*changes: Change, covering: Deletion | None = None, static: bool = False) -> dict[str, Any] | None:
-    state = RowState()
-    for change in changes:
-        state.absorb(state_of(change))
-    return visible(state, WIDE, covering, static=static)
+    return visible(absorbed(*changes), WIDE, covering, static=static)
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from binascii import a2b_base64
 
-from tailrace_schemas.change import Change, Deletion
+from tailrace_schemas.change import Deletion
 from tailrace_spark.merge.partition import StoredRow
 from tailrace_spark.merge.stored_row import PARTITION, RANGE, STATIC, HeadRow
 from tailrace_spark.rowstate.codec import decode_state, encode_deletion, encode_state
-from tailrace_spark.rowstate.row import RowState, state_of
 from tailrace_spark.sinks.opensearch.bulk import Op, StoredDocument
 from tailrace_spark.sinks.opensearch.documents import OWN
 from tailrace_spark.sinks.opensearch.sink import forgotten
@@ -16,17 +15,11 @@ from tailrace_spark.sinks.opensearch.state import PartitionDocument, decode_head
 from tests.support.expiry import SECOND
 from tests.support.shop import PLAIN, WIDE
 from tests.unit.spark.cassandra import Log
+from tests.unit.spark.changes import absorbed
 
 KEY = b"\x00\x00\x00\x01"
 HORIZON, NOW = 2 * SECOND, 1_000
 OLDER, NEWER = 1 * SECOND, 5 * SECOND
-
-
-def state(*changes: Change) -> RowState:
-    merged = RowState()
-    for change in changes:
-        merged.absorb(state_of(change))
-    return merged
 
 
 def written(op: Op | None) -> tuple[bytes, object]:
@@ -39,19 +32,19 @@ def written(op: Op | None) -> tuple[bytes, object]:
 def test_of_a_row() -> None:
     log = Log(PLAIN)
     marked, newer = log.insert((1,), (), OLDER), log.update((1,), (), NEWER, w=None)
-    stored = encode_state(state(marked, log.update((1,), (), OLDER, v=None), newer))
+    stored = encode_state(absorbed(marked, log.update((1,), (), OLDER, v=None), newer))
     row = StoredDocument("1", (7, 1), encode_row(KEY, StoredRow((stored, None, None), (), None)), {"id": 1})
     op, purged_to = forgotten(row, PLAIN, HORIZON, NOW)
     assert purged_to == OLDER
     encoded, deletes = written(op)
     key, remaining = decode_row(encoded)
-    assert (key, decode_state(remaining.stored[0]), deletes) == (KEY, state(marked, newer), NOW)
+    assert (key, decode_state(remaining.stored[0]), deletes) == (KEY, absorbed(marked, newer), NOW)
 
 
 def test_of_a_partition() -> None:
     """Its own deletion, those of ranges, and the static row."""
     log = Log(WIDE)
-    static = encode_state(state(log.static((1,), NEWER, s=None)))
+    static = encode_state(absorbed(log.static((1,), NEWER, s=None)))
     rows: dict[bytes, HeadRow] = {
         PARTITION: (PARTITION, encode_deletion(Deletion(OLDER, 1)), None, None),
         STATIC: (STATIC, static, None, None),
@@ -67,7 +60,7 @@ def test_of_a_partition() -> None:
 
 
 def test_nothing_newer_than_the_horizon_goes() -> None:
-    stored = encode_state(state(Log(PLAIN).delete((1,), (), NEWER)))
+    stored = encode_state(absorbed(Log(PLAIN).delete((1,), (), NEWER)))
     row = StoredDocument("1", (7, 1), encode_row(KEY, StoredRow((stored, None, None), (), None)), None)
     op, purged_to = forgotten(row, PLAIN, HORIZON, NOW)
     assert purged_to is None
