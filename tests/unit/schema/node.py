@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tailrace.history.records import HistoryRecord
@@ -29,3 +30,14 @@ class Node:
         schema.learn()
         schema.begin(known, Resume(), 1)
         return schema
+
+    def follow(self, schema: LiveSchema, segment: int, payloads: Sequence[bytes], *, final: bool = True) -> None:
+        """Log more, and let an agent's schema read it."""
+        self.log.append(segment, payloads, final)
+        schema.follow(None)
+
+
+def begun(tables: Sequence[Table] = (ORDERS,)) -> tuple[Node, LiveSchema]:
+    """A node with these tables, and the schema of its first agent."""
+    node = Node([*tables])
+    return node, node.schema()

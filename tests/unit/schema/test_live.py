@@ -33,7 +33,7 @@ from tests.unit.ddl import (
     schema_version,
     truncate,
 )
-from tests.unit.schema.node import ORDERS, Node
+from tests.unit.schema.node import ORDERS, Node, begun
 from tests.unit.tables import table
 
 WIDE = table({"id": "text"}, {}, {}, {"v": "int", "w": "addr"}, keyspace="shop", name="orders")
@@ -48,8 +48,7 @@ def at(segment: int, offset: int = 1) -> Position:
 
 def test_a_new_host_s_first_read_holds_from_the_beginning() -> None:
     """And is to be kept, but for Cassandra's own tables; then the log goes on from it."""
-    node = Node([*system_tables(), ORDERS])
-    schema = node.schema()
+    node, schema = begun([*system_tables(), ORDERS])
     assert [(one.position, one.table, one.inferred) for one in schema.unsent] == [(BEGINNING, ORDERS, False)]
     node.log.append(5, [alter(ORDERS, WIDE)])
     assert schema.follow(None)
@@ -62,10 +61,8 @@ def test_a_new_host_s_first_read_holds_from_the_beginning() -> None:
 
 def test_a_restart_knows_what_was_committed_and_no_more() -> None:
     """DDL that is committed is not read again; what was not is, and is to be sent; positions answer as before."""
-    node = Node()
-    schema = node.schema()
-    node.log.append(5, [alter(ORDERS, WIDE), alter(WIDE, OFF, NOW + 1)])
-    schema.follow(None)
+    node, schema = begun()
+    node.follow(schema, 5, [alter(ORDERS, WIDE), alter(WIDE, OFF, NOW + 1)])
     seed, of_type, wide, off = schema.unsent
     node.tables[:] = [OFF]
     for known in ((seed,), (seed, of_type, wide), (seed, of_type, wide, off)):
@@ -84,18 +81,15 @@ def test_a_restart_knows_what_was_committed_and_no_more() -> None:
 
 def test_a_table_dropped_and_made_anew_is_kept_as_two() -> None:
     """Under their ids; after a restart too, nothing of the old one is in the new one."""
-    node = Node()
-    schema = node.schema()
+    node, schema = begun()
     again = table({"n": "int"}, keyspace="shop", name="orders", table_id=UUID(int=9))
-    node.log.append(5, [drop(ORDERS), create(again, NOW + 1)])
-    schema.follow(None)
+    node.follow(schema, 5, [drop(ORDERS), create(again, NOW + 1)])
     known = tuple(schema.unsent)
     assert [(one.table_id, one.table) for one in known[1:]] == [(ORDERS.id, None), (again.id, again)]
     node.tables[:] = [again]
     restarted = node.schema(*known)
     wider = table({"n": "int"}, {}, {}, {"x": "int"}, keyspace="shop", name="orders", table_id=again.id)
-    node.log.append(6, [alter(again, wider, NOW + 2)])
-    restarted.follow(None)
+    node.follow(restarted, 6, [alter(again, wider, NOW + 2)])
     assert restarted.history.table(ORDERS.id, at(9)) == ORDERS
     assert restarted.history.table(again.id, at(9)) == wider
     assert restarted.history.tracked() == (wider,)
@@ -103,10 +97,8 @@ def test_a_table_dropped_and_made_anew_is_kept_as_two() -> None:
 
 def test_a_session_that_begins_anew_keeps_what_was_read() -> None:
     """Its segment may be gone: only what Kafka lacks is sent again."""
-    node = Node()
-    schema = node.schema()
-    node.log.append(5, [alter(ORDERS, WIDE)])
-    schema.follow(None)
+    node, schema = begun()
+    node.follow(schema, 5, [alter(ORDERS, WIDE)])
     node.log.segments.clear()
     seed, of_type, wide = schema.unsent
     assert [str(event) for event in schema.events] == ["type shop.addr created", WIDER]
@@ -121,14 +113,12 @@ def test_a_session_that_begins_anew_keeps_what_was_read() -> None:
 
 def test_the_cluster_is_ahead_of_the_log() -> None:
     """A table that is read in its later form: the log says from where on it had which."""
-    node = Node([])
-    schema = node.schema()
+    node, schema = begun([])
     node.tables.append(OFF)
     schema.hint()
     assert schema.learn().added == (OFF,)
     assert not schema.hinted
-    node.log.append(5, [create(ORDERS), alter(ORDERS, WIDE, NOW + 1), alter(WIDE, OFF, NOW + 2)])
-    schema.follow(None)
+    node.follow(schema, 5, [create(ORDERS), alter(ORDERS, WIDE, NOW + 1), alter(WIDE, OFF, NOW + 2)])
     found = [schema.history.table(ORDERS.id, at(5, offset)) for offset in (1, 2, 3)]
     assert found == [ORDERS, WIDE, OFF]
     assert [one.table for one in schema.unsent if one.subject is Subject.TABLE] == [ORDERS, WIDE, OFF]
@@ -140,8 +130,7 @@ def test_an_alteration_of_a_table_that_was_only_read() -> None:
     known = HistoryRecord(BEGINNING, OTHER.id, ("shop", "other"), rows_of(OTHER))
     node.tables += [OTHER, ORDERS]
     schema = node.schema(known)
-    node.log.append(5, [alter(ORDERS, WIDE)])
-    schema.follow(None)
+    node.follow(schema, 5, [alter(ORDERS, WIDE)])
     assert [schema.history.table(ORDERS.id, at(5, offset)) for offset in (0, 1)] == [ORDERS, WIDE]
 
 
@@ -171,10 +160,8 @@ def test_ddl_that_cannot_be_decoded_is_a_hole(caplog: pytest.LogCaptureFixture) 
 def test_keyspaces_and_types_are_told_once() -> None:
     """Created, altered, dropped; the options that stand in all DDL tell nothing; known after a restart too."""
     bare = replace(ORDERS, name="bare", id=UUID(int=7))
-    node = Node([])
-    schema = node.schema()
-    node.log.append(5, [keyspace("shop"), keyspace("shop", NOW + 1), create(WIDE, NOW + 2), create(bare, NOW + 3)])
-    schema.follow(None)
+    node, schema = begun([])
+    node.follow(schema, 5, [keyspace("shop"), keyspace("shop", NOW + 1), create(WIDE, NOW + 2), create(bare, NOW + 3)])
     assert [str(event) for event in schema.events] == [
         "keyspace shop created",
         "type shop.addr created",
@@ -237,8 +224,7 @@ def test_truncations_of_the_log_and_of_holes() -> None:
     assert [one.position for one in schema.truncations.pending] == [at(5, 1)]
     reader.truncated[ORDERS.id] = truncated_at(milliseconds + 50)
     source.gaps.append(Gap(at(6, 0), at(7, 0), NOW + 100_000))
-    node.log.append(7, [b"\1" + bytes(40)])
-    schema.follow(None)
+    node.follow(schema, 7, [b"\1" + bytes(40)])
     assert [one.position for one in schema.truncations.pending] == [at(5, 1), at(7, 0)]
     record = schema.noted(Resume())
     assert record.truncations == tuple(schema.truncations.pending)
@@ -261,8 +247,7 @@ def test_the_epochs_of_the_metadata() -> None:
     schema.learn()
     schema.begin((), Resume(), 1)
     assert schema.history.written_by(ORDERS.id, at(1), 4) == ORDERS
-    node.log.append(5, [metadata_log(5)], final=False)
-    schema.follow(None)
+    node.follow(schema, 5, [metadata_log(5)], final=False)
     with pytest.raises(NewerSchemaError, match="epoch 5, and the log's DDL was read up to 4"):
         schema.history.written_by(ORDERS.id, at(5, 2), 5)
     record = schema.noted(Resume())
@@ -307,11 +292,11 @@ def test_only_tables_of_users_are_told(caplog: pytest.LogCaptureFixture) -> None
     """A release's own tables differ from the built-in ones, or are not there: nobody changed them."""
     caplog.set_level(logging.INFO, "tailrace.capture")
     altered, _, *others = system_tables()
-    node = Node([replace(altered, cdc=not altered.cdc), replace(altered, name="new", id=UUID(int=5)), *others, ORDERS])
-    schema = node.schema()
+    node, schema = begun(
+        [replace(altered, cdc=not altered.cdc), replace(altered, name="new", id=UUID(int=5)), *others, ORDERS]
+    )
     assert caplog.messages == ["schema: added: shop.orders"]
-    node.log.append(5, [alter(ORDERS, WIDE), drop(WIDE, NOW + 1)])
-    schema.follow(None)
+    node.follow(schema, 5, [alter(ORDERS, WIDE), drop(WIDE, NOW + 1)])
     assert caplog.messages[1:] == ["schema at 1/5:1: altered: shop.orders", "schema at 1/5:2: dropped: shop.orders"]
 
 
@@ -433,10 +418,8 @@ def test_a_hole_waits_for_a_cluster_that_cannot_be_asked() -> None:
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_table_created_again_with_its_id_is_emptied_up_to_its_drop(restarted: bool) -> None:
     """As by a truncation there, of the time of the CREATE; whether or not the agent ran all the time."""
-    node = Node()
-    schema = node.schema()
-    node.log.append(5, [drop(ORDERS, NOW + 1)])
-    schema.follow(None)
+    node, schema = begun()
+    node.follow(schema, 5, [drop(ORDERS, NOW + 1)])
     assert schema.truncations.pending == []
     if restarted:
         node.tables[:] = []
@@ -450,18 +433,14 @@ def test_a_table_created_again_with_its_id_is_emptied_up_to_its_drop(restarted: 
 
 def test_a_table_that_was_never_published_is_not_emptied() -> None:
     off = replace(ORDERS, cdc=False)
-    node = Node([off])
-    schema = node.schema()
-    node.log.append(5, [drop(off, NOW + 1), create(off, NOW + 2)])
-    schema.follow(None)
+    node, schema = begun([off])
+    node.follow(schema, 5, [drop(off, NOW + 1), create(off, NOW + 2)])
     assert schema.truncations.pending == []
 
 
 def test_a_table_of_the_name_with_another_id_empties_none() -> None:
-    node = Node()
-    schema = node.schema()
-    node.log.append(5, [drop(ORDERS, NOW + 1), create(replace(ORDERS, id=UUID(int=9)), NOW + 2)])
-    schema.follow(None)
+    node, schema = begun()
+    node.follow(schema, 5, [drop(ORDERS, NOW + 1), create(replace(ORDERS, id=UUID(int=9)), NOW + 2)])
     assert schema.truncations.pending == []
 
 
