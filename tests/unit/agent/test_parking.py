@@ -16,7 +16,7 @@ from tailrace.errors import HeldError
 from tailrace_schemas.change import Origin
 from tailrace_schemas.cql.types import MAX_DEPTH, CqlType
 from tailrace_schemas.errors import RefusedError, ServiceError
-from tailrace_schemas.table import Column, ColumnKind
+from tailrace_schemas.table import Column, ColumnKind, Table
 from tailrace_schemas.topics import Internal
 from tests.support.clock import ManualClock
 from tests.support.kafka import Crash, Faults
@@ -105,6 +105,18 @@ def test_what_waits_for_a_table_comes_before_its_later_changes() -> None:
         if SECRET not in world.tables:
             explain(world, SECRET)()
             world.log.append(1, entries("cd", SECRET), final=False)
+
+    world.live(idle_waits=6, on_wait=come)
+    assert world.keys() == list("abcd")
+
+
+@pytest.mark.promise("agent.parked")
+def test_what_ddl_explains_comes_before_the_later_changes_that_stand_behind_that() -> None:
+    world = world_with(entries("ab", SECRET), final=False)
+
+    def come() -> None:
+        if not world.log.segments.get(2):
+            world.log.append(2, [create(SECRET), *entries("cd", SECRET)], final=False)
 
     world.live(idle_waits=6, on_wait=come)
     assert world.keys() == list("abcd")
@@ -365,6 +377,28 @@ def test_a_column_that_nothing_explains_is_parked_for_its_table() -> None:
     assert world.keys() == ["a", "c", "b"]
 
 
+class Coming(Faults):
+    """These tables are what the cluster has from a read of its schema on, counted from 1."""
+
+    def __init__(self, world: World, read: int, *tables: Table) -> None:
+        super().__init__()
+        self._world, self._read, self._tables = world, read, tables
+
+    def at(self, step: str) -> None:
+        self.seen[step] += 1
+        if step == "schema" and self.seen["schema"] == self._read:
+            self._world.tables[:] = self._tables
+
+
+@pytest.mark.promise("agent.parked")
+def test_of_two_mutations_with_a_new_column_the_one_that_waits_goes_first() -> None:
+    """The second one asks for the definition, and explains the first by that."""
+    wide = table({"id": "text"}, regular={"v": "int"}, name="orders")
+    world = world_with([insertion(wide, b"a"), insertion(wide, b"b")], final=False)
+    world.live(Coming(world, 3, wide))
+    assert world.keys() == list("ab")
+
+
 def hint(world: World) -> Callable[[], None]:
     """The driver says that the schema may have changed."""
 
@@ -440,15 +474,7 @@ def test_a_definition_that_comes_for_another_table_lets_nothing_overtake_what_wa
         [*entries("a", SECRET), *entries("x", OTHER), *entries("bc", SECRET)], final=False, limits=Limits(read=100)
     )
 
-    class Coming(Faults):
-        """The third time the schema is read, the table is there."""
-
-        def at(self, step: str) -> None:
-            self.seen[step] += 1
-            if step == "schema" and self.seen["schema"] == 3:
-                world.tables.append(SECRET)
-
-    world.live(Coming(), idle_waits=6)
+    world.live(Coming(world, 3, *world.tables, SECRET), idle_waits=6)
     assert world.keys() == list("abc")
 
 
