@@ -58,7 +58,7 @@ def with_rows(digest: Digest, count: int, total: int) -> Digest:
 class ComparedRow:
     """One side of a row: a digest of each column's value, None for null, and its newest write time that is known.
 
-    `shown`: the key's columns, as that side shows them to people.
+    `shown`: the key's columns, as that side shows them, in JSON's values.
     """
 
     columns: tuple[bytes | None, ...]

@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 
 from tailrace_schemas.change import Cell, Change, Deletion, Op
+from tailrace_schemas.change_json import plain
 from tailrace_schemas.clustering import clustering_key
 from tailrace_schemas.cql.values import codec, split_key
 from tailrace_schemas.errors import TailraceError
@@ -122,18 +123,14 @@ def _shown(table: Table, change: Change) -> tuple[object, ...]:
 
 
 def shown_key(table: Table, key: bytes) -> tuple[object, ...]:
-    """The partition key's columns for people."""
+    """The partition key's columns as JSON has them."""
     types = [column.type for column in table.partition_key]
-    return tuple([_plain(codec(of).decode(data)) for of, data in zip(types, split_key(types, key), strict=True)])
+    return tuple([plain(codec(of).decode(data)) for of, data in zip(types, split_key(types, key), strict=True)])
 
 
 def _decoded(table: Table, change: Change) -> list[object]:
     columns = zip(table.clustering, change.clustering or (), strict=False)
-    return [None if data is None else _plain(codec(column.type).decode(data)) for column, data in columns]
-
-
-def _plain(value: object) -> object:
-    return value if isinstance(value, int | float | str) or value is None else str(value)
+    return [None if data is None else plain(codec(column.type).decode(data)) for column, data in columns]
 
 
 class SinkTable:
@@ -188,8 +185,7 @@ class SinkTable:
     def _shown(self, row: StoredVisible) -> tuple[object, ...]:
         if row.row_key[1] == STATIC:
             return shown_key(self._table, row.row_key[0])
-        clustering = [value if isinstance(value, int | float | str) else str(value) for value in row.clustering]
-        return (*shown_key(self._table, row.row_key[0]), *clustering)
+        return (*shown_key(self._table, row.row_key[0]), *map(plain, row.clustering))
 
 
 class CopiedTables:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from tailrace_schemas.tokens import token
 from tailrace_spark.comparison.rows import NO_ROWS, buckets_of, removal
-from tailrace_spark.comparison.source import SinkTable
+from tailrace_spark.comparison.source import SinkTable, shown_key
 from tailrace_spark.merge.stored_row import STATIC
 from tailrace_spark.rowstate.row import state_of
 from tailrace_spark.sinks.protocol import write_here
@@ -20,6 +21,7 @@ from tests.support.expiry import SECOND
 from tests.support.shop import WIDE
 from tests.unit.spark.cassandra import Log, key_of
 from tests.unit.spark.sinks.contract import Database, piece
+from tests.unit.tables import table
 
 LOG = Log(WIDE)
 NOW = 1_000
@@ -81,3 +83,14 @@ def test_a_value_that_is_taken_away_is_replaced_by_the_next_one(database: Databa
     assert database.select("SELECT * FROM shop_wide") == [(1, 1, None, None)]
     write_here(sink, [piece([LOG.update((1,), (1,), 5 * SECOND + 1, v="b")])])
     assert database.select("SELECT * FROM shop_wide") == [(1, 1, None, "b")]
+
+
+@pytest.mark.promise("compare.finds")
+def test_keys_of_both_sides_are_shown_in_the_forms_of_json(sink: SqlSink) -> None:
+    """As docs/change-json.md has them: JSON knows no NaN, and Python's b'...' is nobody's form."""
+    keyed = table({"id": "double", "part": "blob"}, {"c": "double", "d": "blob"}, {"s": "text"}, {"v": "text"})
+    nan = float("nan")
+    write_here(sink, [piece([Log(keyed).insert((nan, b"\x00\xff"), (nan, b"\x01"), 1, v="a")])])
+    [(key, row)] = SinkTable(sink, keyed).rows(RING, range(8), NOW).items()
+    assert shown_key(keyed, key[0]) == ("nan", "00ff")
+    assert json.loads(json.dumps(row.shown, allow_nan=False)) == ["nan", "00ff", "NaN", "01"]  # SQLite has that as text
