@@ -96,8 +96,7 @@ def _print_blocks(console: Console, rows: Sequence[Mapping[str, str]], title: st
         if index:
             console.print()
         for name, cell in row.items():
-            if cell:
-                lines = wrap(cell, max(1, console.width - indent), break_long_words=False, break_on_hyphens=False)
+            if lines := wrap(cell, max(1, console.width - indent), break_long_words=False, break_on_hyphens=False):
                 console.print(f"{name:{indent}}{lines[0]}", soft_wrap=True)
                 for line in lines[1:]:
                     console.print(f"{'':{indent}}{line}", soft_wrap=True)

@@ -124,6 +124,12 @@ def test_a_narrow_terminal_gets_a_block_for_each_row(
     ]
 
 
+def test_a_cell_of_blanks_is_an_empty_one(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as a key of one blank, which CQL allows."""
+    rows: list[dict[str, object]] = [{"key": " ", "host": HOST_ID}]
+    assert shown(rows, 20, capsys, monkeypatch) == f"host  {HOST_ID}\n"
+
+
 def test_people_may_get_other_heads_than_programs(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
