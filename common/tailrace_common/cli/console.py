@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from io import TextIOWrapper
 from textwrap import wrap
-from typing import Final
+from typing import Final, TextIO
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -20,6 +21,15 @@ _BORDER: Final = 3  # of a column: a line and a blank on each side
 def on_terminal() -> bool:
     """Whether stdout is a terminal, so that a person reads it."""
     return sys.stdout.isatty()
+
+
+def settle_output(stream: TextIO) -> None:
+    """Make what is piped UTF-8, as JSON is, whatever the locale. What a stream cannot have becomes an escape.
+
+    In UTF-8 that is a half of a surrogate pair, as of a file's name that is no text. The escape is JSON's own.
+    """
+    if isinstance(stream, TextIOWrapper):
+        stream.reconfigure(encoding=None if stream.isatty() else "utf-8", errors="backslashreplace")
 
 
 def say(words: str) -> None:

@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from tailrace_common.build import describe_for_people, require_fresh
-from tailrace_common.cli.console import say
+from tailrace_common.cli.console import say, settle_output
 from tailrace_common.cli.logs import logs_json, set_up_logging
 from tailrace_schemas.errors import SettingsError, TailraceError
 
@@ -107,8 +107,9 @@ def program(group: type[Commands] = Commands) -> typer.Typer:
 
 
 def begin(level: LogLevel, form: LogFormat) -> None:
-    """What every program does first: it refuses compiled code of other sources, and logs to stderr."""
+    """What every program does first: it refuses compiled code of other sources, settles stdout, and logs to stderr."""
     require_fresh()
+    settle_output(sys.stdout)
     set_up_logging(level, json_lines=form is LogFormat.JSON, stream=sys.stderr)
 
 

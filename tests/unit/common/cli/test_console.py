@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import sys
@@ -11,6 +12,7 @@ from uuid import UUID
 import pytest
 
 from tailrace_common.cli import console
+from tailrace_common.cli.program import LogFormat, LogLevel, begin
 
 ROWS: list[dict[str, object]] = [
     {"name": "a", "ok": True, "id": UUID(int=1), "bytes": b"\x01\xff", "none": None, "list": (1, "x")},
@@ -64,6 +66,26 @@ def test_no_rows_print_nothing(
 def test_json_has_a_form_for_everything(capsys: pytest.CaptureFixture[str]) -> None:
     console.print_json({"set": {2, 1}, "path": Path("/x"), "text": "ü"})
     assert capsys.readouterr().out == '{"set": [1, 2], "path": "/x", "text": "ü"}\n'
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "ascii"])
+def test_piped_json_is_utf_8_in_every_locale(monkeypatch: pytest.MonkeyPatch, encoding: str) -> None:
+    """A half of a surrogate pair, as of a file's name that is no text, is JSON's own escape."""
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding=encoding))
+    begin(LogLevel.INFO, LogFormat.HUMAN)
+    console.print_json({"name": "ü 日本", "file": "\udcff"})
+    assert json.loads(written.getvalue().decode("utf-8", "strict")) == {"name": "ü 日本", "file": "\udcff"}
+
+
+def test_a_terminal_gets_escapes_of_what_it_has_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="latin-1"))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    begin(LogLevel.INFO, LogFormat.HUMAN)
+    console.print_rows([{"name": "ü 日"}])
+    sys.stdout.flush()
+    assert "ü \\u65e5" in written.getvalue().decode("latin-1")
 
 
 def test_words_go_to_stderr_without_secrets(capsys: pytest.CaptureFixture[str]) -> None:
