@@ -62,6 +62,15 @@ _LINE_SECONDS: Final = 10.0
 Show = Callable[[Totals, float], None]
 """Shows how far it is, so many seconds after the command began."""
 _BAR: Final = 20
+_OF_THIS_COMMAND: Final = (
+    "rows_per_second",
+    "concurrent_ranges",
+    "requests_per_node",
+    "consistency",
+    "datacenter",
+    "new",
+)
+"""Options of a command that reads by itself."""
 
 
 class Destination(StrEnum):
@@ -73,6 +82,7 @@ class Destination(StrEnum):
 
 @app.command("start")
 def start(
+    context: typer.Context,
     table: TableName,
     to: Annotated[
         Destination,
@@ -116,6 +126,9 @@ def start(
     """
     settings = settings_of(config)
     if to is Destination.SINK and not dry_run:
+        if ignored := [name for name in _OF_THIS_COMMAND if _is_given(context, name)]:
+            options = ", ".join(f"--{name.replace('_', '-')}" for name in ignored)
+            raise SettingsError(f"{options}: for --to kafka. Into a sink its stream reads, by the limits of [snapshot]")
         _ask_stream(settings, sink, table, token_range, partition, where)
         return
     if partition is not None or where is not None or sink is not None:
@@ -185,6 +198,12 @@ def cancel(table: TableName, config: SettingsFile = None, sink: Sink = None) -> 
     Example: tailrace snapshot cancel shop.orders -c tailrace.toml
     """
     ask(settings_of(config), sink, "cancel", table)
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    """Whether the command line has this option."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def _ask_stream(
