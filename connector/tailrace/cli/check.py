@@ -32,10 +32,11 @@ def check_code(_settings: Settings, sources: Mapping[str, str] | None = None) ->
     yield Check("code", True, describe(sources), "" if sources else f"pure Python: {PURE_ADVICE}")
 
 
-def sources(only: Collection[str]) -> Mapping[str, CheckSource]:
+def sources(only: Collection[str], *, sinks: bool = False) -> Mapping[str, CheckSource]:
     """What to look at, by name: the agent's parts, and what other packages announce. All of it where `only` is empty.
 
-    Raises SettingsError for a name that nobody has.
+    `sinks`: a sink was asked for. Raises SettingsError for a name that nobody has, and for a part that was asked for
+    and cannot be loaded.
     """
     built_in: dict[str, CheckSource] = {
         "directories": check_directories,
@@ -54,7 +55,10 @@ def sources(only: Collection[str]) -> Mapping[str, CheckSource]:
             try:
                 chosen[name] = point.load()
             except ImportError as cause:
-                say(f"{name} is not checked: it needs {cause.name}")
+                words = f"{name} is not checked: it needs {cause.name}"
+                if only or sinks:
+                    raise SettingsError(words) from None
+                say(words)
     return chosen
 
 
@@ -107,7 +111,7 @@ def check(
     """Connect to every service of the settings, and explain faults.
 
     Prints name, ok, detail, advice and seconds of each check, and marks slow ones. Checks every sink, or the one of
-    --sink. Exit code 1 when a check fails.
+    --sink. Exit code 1 when a check fails, 2 when what --only or --sink names cannot be looked at.
 
     Example: tailrace check -c tailrace.toml
     """
@@ -115,7 +119,7 @@ def check(
     if sink is not None:
         settings = settings.with_sink(sink)
     with _driver_silenced():
-        rows = tuple(timed(sources(only or ()).values(), settings, time.monotonic))
+        rows = tuple(timed(sources(only or (), sinks=sink is not None).values(), settings, time.monotonic))
     print_rows({**asdict(row), "seconds": round(seconds, 3)} for row, seconds in rows)
     checks = [row for row, _ in rows]
     if slow := slow_words(rows):

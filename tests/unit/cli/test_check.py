@@ -7,19 +7,21 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from tailrace.cli.check import slow_words, timed
+from tailrace.cli.check import ENTRY_POINTS, slow_words, sources, timed
 from tailrace.cli.checks.cassandra import check_cassandra, check_latency
 from tailrace.cli.checks.directories import check_directories
 from tailrace.cli.checks.kafka import check_kafka, check_registry
-from tailrace.cli.main import complete
+from tailrace.cli.main import OWN, command_line, complete
 from tailrace.local.ports import free_port
 from tailrace_common.cli.checks import Check
 from tailrace_common.settings import AgentSettings, Settings, load_settings
+from tailrace_schemas.errors import SettingsError
 
 HOST = "127.0.0.1"
 
@@ -170,6 +172,26 @@ def test_cassandra_down_is_said_by_the_check_alone(tmp_path: Path) -> None:
     line = json.loads(done.stdout)
     assert (line["name"], bool(line["advice"])) == ("cassandra", True)
     assert (done.returncode, done.stderr) == (1, "1 of 1 checks failed\n")
+
+
+@pytest.mark.parametrize("options", [["--only", "stream"], ["--sink", "local", "--only", "stream"]])
+def test_what_is_asked_for_and_cannot_be_looked_at_has_not_passed(
+    monkeypatch: pytest.MonkeyPatch, options: list[str]
+) -> None:
+    """A machine without Spark said that all 0 checks passed."""
+    points = [EntryPoint("stream", "tailrace_nowhere.check:check", ENTRY_POINTS)]
+    monkeypatch.setattr("tailrace.cli.check.entry_points", lambda **_: points)
+    answer = CliRunner().invoke(command_line(OWN), ["check", *options])
+    assert answer.exit_code == 2
+    assert "stream is not checked: it needs tailrace_nowhere" in answer.output
+
+
+def test_a_sink_that_cannot_be_looked_at_has_not_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = [EntryPoint("stream", "tailrace_nowhere.check:check", ENTRY_POINTS)]
+    monkeypatch.setattr("tailrace.cli.check.entry_points", lambda **_: points)
+    assert "stream" not in sources(())
+    with pytest.raises(SettingsError, match="stream is not checked"):
+        sources((), sinks=True)
 
 
 def test_an_unknown_part_is_wrong_usage() -> None:
