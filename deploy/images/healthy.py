@@ -37,8 +37,10 @@ def main(arguments: list[str]) -> int:
         return 2
     url = url_of(arguments[0], os.environ)
     context = ssl._create_unverified_context() if url.startswith("https") else None  # noqa: S323, SLF001 - our own process
+    # No proxy of the environment, as Docker gives to containers: it would ask its own machine.
+    handlers = urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
     try:
-        with urllib.request.urlopen(url, timeout=SECONDS, context=context):  # noqa: S310 - http or https, see above
+        with urllib.request.build_opener(*handlers).open(url, timeout=SECONDS):
             return 0
     except (OSError, urllib.error.URLError) as error:
         sys.stderr.write(f"{url}: {error}\n")

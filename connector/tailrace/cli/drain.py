@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http.client import HTTPException
 from typing import Annotated, Any, Final
-from urllib.request import urlopen
+from urllib.request import ProxyHandler, build_opener
 
 import typer
 
@@ -24,6 +24,8 @@ _ANSWER_SECONDS: Final = 5.0
 _ANY: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - it is not bound here
 # The agent's look at the log may have begun before the node was seen stopped. The next one has begun after it.
 _LOOKS: Final = 2
+# The agent is beside us: no proxy of the environment reaches it.
+_DIRECT: Final = build_opener(ProxyHandler({}))
 
 Status = Callable[[], Mapping[str, Any] | None]
 """What the agent's /status says; None where it does not answer."""
@@ -124,7 +126,7 @@ def _status(settings: Settings) -> Mapping[str, Any] | None:
     host = f"[{address}]" if ":" in address else address
     url = f"http://{host}:{settings.agent.health_port}/status"
     try:
-        with urlopen(url, timeout=_ANSWER_SECONDS) as answer:
+        with _DIRECT.open(url, timeout=_ANSWER_SECONDS) as answer:
             status: Mapping[str, Any] = json.load(answer)
             return status
     except (OSError, HTTPException, ValueError):

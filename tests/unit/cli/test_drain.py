@@ -11,6 +11,9 @@ from typer.testing import CliRunner
 
 from tailrace.cli.drain import Waiting, until_published
 from tailrace.cli.main import complete
+from tailrace.local.ports import free_port
+from tailrace.ops.health import HealthBoard
+from tailrace.ops.server import HealthServer
 from tailrace_schemas.errors import ServiceError
 from tests.support.clock import ManualClock
 
@@ -55,3 +58,12 @@ def test_an_agent_without_an_endpoint_is_a_wrong_setting(tmp_path: Path) -> None
     ended = CliRunner().invoke(complete(), ["drain", "-c", str(file)])
     assert ended.exit_code != 0
     assert "agent.health_port is 0" in str(ended.exception) + ended.output
+
+
+def test_a_proxy_of_the_environment_is_not_asked_for_the_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port('127.0.0.1')}")
+    file = tmp_path / "tailrace.toml"
+    with HealthServer(HealthBoard(ManualClock()), "127.0.0.1", 0) as agent:
+        file.write_text(f"[agent]\nhealth_port = {agent.port}\n")
+        ended = CliRunner().invoke(complete(), ["drain", "-c", str(file), "--live-node", "--timeout", "0"])
+    assert "the agent has not published all" in ended.output

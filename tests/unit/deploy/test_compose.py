@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import runpy
 import subprocess
+import time
 import tomllib
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,6 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
+from tailrace.local.ports import free_port
+from tailrace.ops.health import HealthBoard
+from tailrace.ops.server import HealthServer
 from tailrace_common.sections.server import ServerSettings
 from tailrace_common.sections.stream import METRICS_PORT
 from tailrace_common.settings import HEALTH_PORT, Settings, load_settings
@@ -160,6 +164,17 @@ def test_health_is_asked_where_the_settings_serve_it() -> None:
     secure = {"TAILRACE_SERVER__ADDRESS": "::", "TAILRACE_SERVER__TLS_CERTIFICATE_FILE": "/x"}
     assert url_of("server", secure) == "https://[::1]:8085/health"
     assert healthy["main"](["agnet"]) == 2
+
+
+def test_health_is_asked_without_a_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Docker gives its proxies to containers as variables: every container behind one was unhealthy."""
+    healthy = runpy.run_path(str(ROOT / "deploy" / "images" / "healthy.py"))
+    board = HealthBoard(time.monotonic)
+    board.ready(True)
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port('127.0.0.1')}")
+    with HealthServer(board, "127.0.0.1", 0) as agent:
+        monkeypatch.setenv("TAILRACE_AGENT__HEALTH_PORT", str(agent.port))
+        assert healthy["main"](["agent"]) == 0
 
 
 ENTRY_POINT = ROOT / "deploy" / "images" / "spark-entrypoint.sh"
