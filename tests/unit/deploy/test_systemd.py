@@ -6,6 +6,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+from prometheus_client import ProcessCollector
 
 from tailrace_common.settings import load_settings
 from tests.unit.deploy.compose import command_faults
@@ -51,3 +52,10 @@ def test_the_agent_may_write_where_its_settings_say() -> None:
     assert settings.cdc_raw_directory.is_relative_to(values["ReadWritePaths"][0])
     assert settings.spool_directory.is_relative_to(values["WorkingDirectory"][0])
     assert values["User"] == ["cassandra"]
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
+def test_what_metrics_of_the_process_are_read_from_is_there(unit: Path) -> None:
+    """Without /proc/stat the library leaves all process_... metrics out, and the panels of memory are empty."""
+    assert list(ProcessCollector(proc="/nowhere", registry=None).collect()) == []
+    assert directives(unit)["ProcSubset"] == ["all"]
