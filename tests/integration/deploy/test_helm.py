@@ -94,6 +94,17 @@ def test_objects_fit_kubernetes(values: str, version: str, schemas: Path, tmp_pa
     assert f"Valid: {valid}, Invalid: 0, Errors: 0, Skipped: {skipped}" in said
 
 
+def test_a_stream_whose_name_kubernetes_refuses_is_refused_here(tmp_path: Path) -> None:
+    """Else the Service is refused while the rest is made, or no pod of the StatefulSet ever is."""
+    require("helm")
+    file = tmp_path / "values.yaml"
+    file.write_text("streams: {a-rather-long-stream: {}}\n")
+    command = [path_of("helm") or "helm", "template", "change-data-capture", str(CHART), "-f", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode
+    assert "streams.a-rather-long-stream: change-data-capture-tailrace-stream-a-rather-long-stream has" in done.stderr
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_sidecar_fits_into_a_pod_of_cassandra(version: str, schemas: Path, tmp_path: Path) -> None:
     [sidecar] = [one for one in rendered(tmp_path, SIDECAR, version) if one["metadata"]["name"].endswith("-sidecar")]

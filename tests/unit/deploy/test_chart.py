@@ -60,6 +60,20 @@ def test_values_have_a_schema_that_knows_each_of_them() -> None:
         assert set(VALUES[section]) == set(schema["properties"][section]["properties"]), section
 
 
+def test_names_of_volumes_are_those_that_kubernetes_takes() -> None:
+    """At most 63 letters, digits and hyphens: a dot, as objects may have, makes a pod that no API server takes."""
+    properties = json.loads((CHART / "values.schema.json").read_text())["properties"]
+    secret = properties["secrets"]["items"]["properties"]["name"]["pattern"]
+    volume = properties["agent"]["properties"]["dataVolume"]["pattern"]
+    helpers = (CHART / "templates" / "_helpers.tpl").read_text()
+    [prefix] = set(re.findall(r'"(tailrace-secret-)%s"', helpers))
+    for pattern, longest in ((secret, 63 - len(prefix)), (volume, 63)):
+        assert re.search(pattern, "kafka-1")
+        assert re.search(pattern, "a" * longest)
+        assert not re.search(pattern, "a" * (longest + 1))
+        assert not re.search(pattern, "kafka.prod")
+
+
 def test_the_values_fit_images_and_settings(tmp_path: Path) -> None:
     settings = tmp_path / "tailrace.toml"
     settings.write_text(VALUES["settings"])
