@@ -42,11 +42,19 @@ def settings_file(environ: Mapping[str, str], paths: Sequence[Path] = PLACES) ->
     """The first of `paths` that exists, else the file of TAILRACE_CONFIG; None where that is unset too."""
     named = environ.get(VARIABLE)
     for path in paths:
-        if path.exists():
+        if _is_there(path):
             if named and Path(named).absolute() != path.absolute():
                 _LOG.warning("%s=%s is ignored: %s exists and takes precedence", VARIABLE, named, path)
             return path
     return Path(named) if named else None
+
+
+def _is_there(path: Path) -> bool:
+    """Whether a file is there, or may be: one in a directory that this user may not enter is not passed over."""
+    try:
+        return path.exists()
+    except OSError:
+        return True
 
 
 _NONE: Final = f"the defaults, for there is no {', no '.join(map(str, PLACES))} and no {VARIABLE}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from pathlib import Path
 
@@ -37,6 +38,25 @@ def test_the_file_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplo
     (tmp_path / "tailrace.toml").write_text("[cluster]\nport = 5\n")
     assert settings_of(None).cluster.port == 5
     assert caplog.messages[-1] == "settings: tailrace.toml"
+
+
+def test_a_file_in_a_closed_directory_is_an_error_and_not_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """/etc/tailrace is open to the agent's group alone, as docs/deployment/systemd.md makes it."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    closed = tmp_path / "closed" / "tailrace.toml"
+    with monkeypatch.context() as patch:  # root may do everything
+        patch.setattr(Path, "stat", refuse)
+        assert settings_file({}, (closed,)) == closed
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "stat", refuse)
+        patch.setattr(Path, "read_text", refuse)
+        with pytest.raises(SettingsError, match=r"tailrace\.toml: cannot be read: Permission denied"):
+            settings_of(None)
 
 
 def test_a_named_file_that_is_missing_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
