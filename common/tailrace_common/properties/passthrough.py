@@ -13,20 +13,13 @@ from tailrace_common.properties.names import (
     REGISTRY_CLIENT,
     java_consumer_fault,
     librdkafka_fault,
+    names_of,
     spark_fault,
     unknown,
 )
 from tailrace_common.secrets import carries_user, is_secret_name
 
 Scalar = bool | int | float | str
-# Names of librdkafka that end in ".file" themselves, so that no file is read for them.
-_FILES_THEMSELVES: Final = frozenset(
-    {
-        "sasl.oauthbearer.assertion.file",
-        "sasl.oauthbearer.assertion.private.key.file",
-        "sasl.oauthbearer.assertion.jwt.template.file",
-    }
-)
 PROPERTY_FAULT: Final = "property_fault"
 """The type of pydantic's error for a property that the other program would refuse, or not see."""
 
@@ -74,7 +67,7 @@ class Properties(RootModel[dict[str, bool | int | float | str | SecretStr]]):
             if name in cls.owned:
                 raise ValueError(f"{name} is not yours to set: {cls.owned[name]}")
             target = name.removesuffix("_file").removesuffix(".file")
-            if target != name and name not in _FILES_THEMSELVES:
+            if target != name and name not in cls.known():
                 if target in flat:
                     raise ValueError(f"{target} and {name} are both given: keep one")
                 properties[target] = SecretStr(read_secret_file(str(value)))
@@ -100,6 +93,11 @@ class Properties(RootModel[dict[str, bool | int | float | str | SecretStr]]):
             raise ValidationError.from_exception_data(cls.__name__, details)
 
     @classmethod
+    def known(cls) -> Collection[str]:
+        """The names that the other program documents. What of them ends in `.file` is a path, and no file is read."""
+        return ()
+
+    @classmethod
     def fault(cls, name: str, value: Scalar, configured: Collection[str]) -> str | None:  # noqa: ARG003 - for subclasses
         """What is wrong with one of the `configured` properties, without its value; None where nothing is."""
         return None
@@ -120,6 +118,11 @@ def _plain(value: object) -> Scalar:
 
 class LibrdkafkaSettings(Properties):
     """Properties that librdkafka of this machine has, with values that it takes."""
+
+    @classmethod
+    def known(cls) -> Collection[str]:
+        """As Properties says."""
+        return names_of("librdkafka")
 
     @classmethod
     def fault(cls, name: str, value: Scalar, configured: Collection[str]) -> str | None:  # noqa: ARG003
@@ -166,6 +169,11 @@ class RegistrySettings(Properties):
     }
 
     @classmethod
+    def known(cls) -> Collection[str]:
+        """As Properties says."""
+        return REGISTRY_CLIENT
+
+    @classmethod
     def fault(cls, name: str, value: Scalar, configured: Collection[str]) -> str | None:  # noqa: ARG003
         """The registry's client refuses names that it does not have."""
         return None if name in REGISTRY_CLIENT else unknown(name, REGISTRY_CLIENT, "the registry's client")
@@ -181,6 +189,11 @@ class SparkSettings(Properties):
     """Spark's configuration, by its own names: `spark.master`, `spark.executor.memory`..."""
 
     examples: ClassVar[Mapping[str, Scalar]] = {"spark.master": "local[2]", "spark.executor.memory": "4g"}
+
+    @classmethod
+    def known(cls) -> Collection[str]:
+        """As Properties says."""
+        return names_of("spark")
 
     @classmethod
     def fault(cls, name: str, value: Scalar, configured: Collection[str]) -> str | None:  # noqa: ARG003
@@ -205,6 +218,11 @@ class JavaKafkaSettings(Properties):
         "ssl.truststore.location": "/etc/tailrace/kafka.p12",
         "ssl.truststore.type": "PKCS12",
     }
+
+    @classmethod
+    def known(cls) -> Collection[str]:
+        """As Properties says."""
+        return names_of("java_consumer")
 
     @classmethod
     def fault(cls, name: str, value: Scalar, configured: Collection[str]) -> str | None:  # noqa: ARG003

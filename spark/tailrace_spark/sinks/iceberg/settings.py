@@ -31,6 +31,11 @@ class CatalogSettings(Properties):
     """A SQL catalog's `uri` has user and password."""
 
     @classmethod
+    def known(cls) -> Collection[str]:
+        """As Properties says."""
+        return ICEBERG_CATALOG
+
+    @classmethod
     def fault(cls, name: str, value: Scalar, configured: Collection[str]) -> str | None:  # noqa: ARG003
         """A catalog takes no notice of names that it does not have, and each kind has others."""
         if name in _OF_JAVA or name.startswith("jdbc."):

@@ -134,9 +134,18 @@ def test_log_tables_are_a_sink_of_a_cluster_of_its_own(tmp_path: Path) -> None:
     assert "hunter2" not in repr(sink)
 
 
-def test_names_of_librdkafka_that_end_in_file_are_its_own(tmp_path: Path) -> None:
-    name = "sasl.oauthbearer.assertion.file"
-    assert load(tmp_path, f'[kafka]\n"{name}" = "/nope"').kafka.reveal()[name] == "/nope"
+@pytest.mark.parametrize(
+    ("section", "name"),
+    [
+        ("kafka", "sasl.oauthbearer.assertion.file"),
+        ("stream.spark", "spark.scheduler.allocation.file"),
+        ("stream.spark", "spark.authenticate.secret.file"),
+    ],
+)
+def test_names_of_other_programs_that_end_in_file_are_their_own(tmp_path: Path, section: str, name: str) -> None:
+    settings = load(tmp_path, f'[{section}]\n"{name}" = "/nope"')
+    properties = settings.kafka if section == "kafka" else settings.stream.spark
+    assert properties.reveal()[name] == "/nope"
 
 
 def test_secrets_are_never_shown(tmp_path: Path) -> None:
