@@ -121,6 +121,18 @@ def nearest_name(name: str, names: Iterable[str], cutoff: float = _GUESS) -> str
     return by_letters[close[0]] if close else None
 
 
+def spelled(name: str, names: Collection[str]) -> str:
+    """The one of the names that has the same letters, since a variable has neither their case nor hyphens; else `name`.
+
+    A name that ends in `.file` may be that of a file for another one: then it ends in `_file`.
+    """
+    by_letters = {_letters(spelling): spelling for spelling in names}
+    if _letters(name) in by_letters:
+        return by_letters[_letters(name)]
+    content = name.removesuffix(".file")
+    return name if content == name else f"{by_letters.get(_letters(content), content)}_file"
+
+
 def librdkafka_fault(name: str, value: Value) -> str | None:
     """Why librdkafka would refuse this property, None where it takes it. A secret is not in it."""
     judgement = judge_property(name, value)

@@ -20,8 +20,8 @@ The settings of Tailrace, every one of them, with its default. Written by `make 
 
 A line that is commented out is unset by default. Environment variables win over this file: TAILRACE_, the section,
 two underscores, the name: TAILRACE_CLUSTER__PORT=9142, TAILRACE_CLUSTER__CONTACT_POINTS=10.0.0.1,10.0.0.2,
-TAILRACE_KAFKA__BOOTSTRAP_SERVERS=broker:9092, TAILRACE_SINK__LOCAL__URL=sqlite:///tailrace.db. Lists may have commas,
-tables are JSON. A secret can stand in a file of its own: password_file, "sasl.password_file",
+TAILRACE_KAFKA__BOOTSTRAP_SERVERS=broker:9092, TAILRACE_SINK__LOCAL__URL=sqlite:///tailrace.db, of [sink.Local] too.
+Lists may have commas, tables are JSON. A secret can stand in a file of its own: password_file, "sasl.password_file",
 TAILRACE_KAFKA__SASL_PASSWORD_FILE. `tailrace check -c tailrace.toml` reaches what is named here."""
 _WIDTH: Final = 116
 

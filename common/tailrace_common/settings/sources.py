@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeGuard, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, RootModel, SecretStr, Tag, ValidationError
+from pydantic import BaseModel, SecretStr, Tag, ValidationError
 
-from tailrace_common.properties.passthrough import PROPERTY_FAULT
+from tailrace_common.properties.names import spelled
+from tailrace_common.properties.passthrough import PROPERTY_FAULT, Properties
 from tailrace_common.secrets import is_secret_name, redact
 from tailrace_schemas.errors import SettingsError
 
@@ -38,10 +39,7 @@ class Variable:
 def load_into(model: type[S], path: Path | None, environ: Mapping[str, str]) -> S:
     """An instance of `model` from TOML file and environment. Raises SettingsError, one line per fault."""
     tree = {} if path is None else _read_toml(path)
-    variables = tuple(read_variables(model, environ))
-    for variable in variables:
-        _put(tree, variable)
-    written = {variable.path: variable.name for variable in variables}
+    written = {_put(tree, variable): variable.name for variable in read_variables(model, environ)}
     return read_into(model, tree, str(path) if path else None, written)
 
 
@@ -76,7 +74,7 @@ def read_variables(model: type[BaseModel], environ: Mapping[str, str]) -> Iterab
     """The variables TAILRACE_SECTION__NAME of `environ`, by name. A single underscore after a section is refused.
 
     Names below [kafka] are librdkafka's, with `_` for `.`: TAILRACE_KAFKA__SASL_PASSWORD is `sasl.password`, and
-    TAILRACE_KAFKA__SASL_PASSWORD_FILE is `sasl.password_file`.
+    TAILRACE_KAFKA__SASL_PASSWORD_FILE is `sasl.password_file`. Capitals and hyphens of other programs' names are found.
     """
     for name in sorted(environ):
         if not name.startswith(PREFIX) or _SERVICE_LINK.fullmatch(name):
@@ -99,9 +97,9 @@ def _refuse_single_underscore(model: type[BaseModel], name: str, value: str) -> 
 def _path_of(model: type[BaseModel], names: Names) -> Names:
     """Names below a passed-through table are joined by dots, as the other program spells them."""
     for depth in range(1, len(names)):
-        if _is_passed_through(_annotation(model, names[:depth])):
-            dotted = ".".join(names[depth:]).replace("_", ".")
-            return *names[:depth], re.sub(r"\.file$", "_file", dotted)
+        passed = _annotation(model, names[:depth])
+        if isinstance(passed, type) and issubclass(passed, Properties):
+            return *names[:depth], spelled(".".join(names[depth:]).replace("_", "."), passed.known())
     return names
 
 
@@ -118,14 +116,19 @@ def _value_of(model: type[BaseModel], path: Names, text: str) -> object:
     return text
 
 
-def _put(tree: dict[str, Any], variable: Variable) -> None:
-    node = tree
-    for name in variable.path[:-1]:
-        below = node.setdefault(name, {})
+def _put(tree: dict[str, Any], variable: Variable) -> Names:
+    """Set it, where the file has names in other letters, such as [sink.Warehouse], by these; the path that it has."""
+    node, path = tree, list[str]()
+    for name in variable.path:
+        path.append(name if name in node else next((key for key in node if key.lower() == name.lower()), name))
+        if len(path) == len(variable.path):
+            break
+        below = node.setdefault(path[-1], {})
         if not isinstance(below, dict):
             raise SettingsError(f"{variable.name}: {name} is a value in the file, not a table")
         node = below
-    node[variable.path[-1]] = variable.value
+    node[path[-1]] = variable.value
+    return tuple(path)
 
 
 def _explain(model: type[BaseModel], fault: Any, file: str | None, written: Mapping[Names, str]) -> str:
@@ -236,7 +239,3 @@ def _section_type(model: type[BaseModel], path: Names) -> object:
 
 def _is_model(annotation: object) -> TypeGuard[type[BaseModel]]:
     return isinstance(annotation, type) and issubclass(annotation, BaseModel)
-
-
-def _is_passed_through(annotation: object) -> bool:
-    return isinstance(annotation, type) and issubclass(annotation, RootModel)
