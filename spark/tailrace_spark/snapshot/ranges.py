@@ -84,7 +84,10 @@ class Limits:
 
 
 def unwrapped(start: int, end: int) -> tuple[TokenRange, ...]:
-    """The range from `start`, exclusive, to `end`: two where it wraps; start = end is the whole ring."""
+    """The range from `start`, exclusive, to `end`: two where it wraps, none from the last token to the first.
+
+    start = end is the whole ring.
+    """
     if start < end:
         return (TokenRange(start, end),)
     upper = (TokenRange(start, MAX_TOKEN),) if start < MAX_TOKEN else ()
@@ -100,7 +103,10 @@ def parse_range(text: str) -> tuple[TokenRange, ...]:
         raise SettingsError(f"token_range is START,END, such as -100,100, not {text!r}") from None
     if not (MIN_TOKEN <= start <= MAX_TOKEN and MIN_TOKEN <= end <= MAX_TOKEN):
         raise SettingsError(f"token_range has tokens from {MIN_TOKEN} to {MAX_TOKEN}, not {text!r}")
-    return unwrapped(start, end)
+    ranges = unwrapped(start, end)
+    if not ranges:
+        raise SettingsError(f"token_range {text} has no token in it")
+    return ranges
 
 
 def ring_ranges(tokens: Iterable[int]) -> Iterator[tuple[TokenRange, int]]:

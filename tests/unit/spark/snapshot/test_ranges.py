@@ -143,6 +143,12 @@ def test_what_is_no_token_range_is_refused(text: str) -> None:
         parse_range(text)
 
 
+def test_a_range_without_a_token_is_refused() -> None:
+    """A snapshot of it would be done to an unknown part, and its stream ended at the question to which."""
+    with pytest.raises(SettingsError, match="has no token in it"):
+        parse_range(f"{MAX_TOKEN},{MIN_TOKEN}")
+
+
 def test_a_token_range_is_written_with_a_comma() -> None:
     assert parse_range("-100, 100") == (TokenRange(-100, 100),)
     assert parse_range("100,-100") == (TokenRange(100, MAX_TOKEN), TokenRange(MIN_TOKEN, -100))
