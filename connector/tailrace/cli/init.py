@@ -115,8 +115,8 @@ def _running(directory: Path) -> Beginning:
 
 def _write(path: Path, text: str) -> None:
     """For this user's eyes alone: the database's URL may have a password."""
-    path.unlink(missing_ok=True)
     try:
+        path.unlink(missing_ok=True)
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:

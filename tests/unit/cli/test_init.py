@@ -76,6 +76,11 @@ def test_the_addresses_of_local_services_that_run_are_taken(tmp_path: Path) -> N
     assert settings.agent.cdc_raw_directory == Path("/x/cdc_raw")
 
 
+def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
+    answer = CliRunner().invoke(complete(), ["init", "-o", str(tmp_path), "--force"])
+    assert (answer.exit_code, answer.stderr) == (2, f"tailrace: {tmp_path}: cannot be written: Is a directory\n")
+
+
 def test_a_file_that_exists_is_kept_unless_forced(tmp_path: Path) -> None:
     (tmp_path / "tailrace.toml").write_text("# mine\n")
     answer = CliRunner().invoke(complete(), ["init"])
