@@ -32,12 +32,13 @@ from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.letters import LetterTopic
 from tailrace_spark.sinks.protocol import ReachableSink
 from tailrace_spark.sinks.registry import SINKS, setting_of, sink_of
-from tailrace_spark.snapshot.progress import State
+from tailrace_spark.snapshot.progress import Snapshots, State
 
 log = logging.getLogger("tailrace_spark")
 
 _SET_ASIDE: Final = 3
 """The exit code where it is finished, but for something (docs/design.md)."""
+_UNFINISHED: Final = "the stream was ended before it had read all that it was to read; another start goes on from there"
 
 
 def stream(
@@ -67,7 +68,8 @@ def stream(
 ) -> None:
     """Follow the topics with Spark and keep a sink equal to the source.
 
-    Runs until SIGTERM or Ctrl-C, and finishes the current batch first. Progress goes to the log.
+    Runs until SIGTERM or Ctrl-C, and finishes the current batch first. Progress goes to the log. What is to end by
+    itself (--once, stream.snapshot = "only") and is ended before has exit code 1.
 
     Example: tailrace stream -c tailrace.toml
     """
@@ -110,18 +112,26 @@ def _follow(settings: Settings, target: ReachableSink, about: SinkInfo, spark: S
         if once:
             topics = TopicMaker(settings.kafka.reveal())
             await_kafka(topics.partitions, settings.stream.once_wait_seconds, wait=stop.wait)
-        session = spark()
+        session, read = spark(), Snapshots(copies=True)
         with stopping(stop, log, "finishing the current batch"):  # again, for Spark has taken SIGINT
             if not stop.is_set():
                 job = Stream(session, settings, target, stop=stop, metrics=metrics)
                 job.run(**({"availableNow": True} if once else {}))
-                _require_read(settings, job)
+                read = job.snapshots
+            if settings.stream.snapshot == "only":
+                require_read(read)
+            elif once and stop.is_set():
+                raise ServiceError(_UNFINISHED)
 
 
-def _require_read(settings: Settings, job: Stream) -> None:
-    """End with the exit code for what was set aside, where a snapshot alone was asked for and a table is not read."""
-    missing = [snapshot for snapshot in job.snapshots.tables if snapshot.state in (State.REFUSED, State.DROPPED)]
-    if settings.stream.snapshot == "only" and missing:
+def require_read(snapshots: Snapshots) -> None:
+    """What follows where snapshots alone were asked for. Raises ServiceError unless all have ended.
+
+    Ends with the exit code for what was set aside where a table is not read.
+    """
+    if snapshots.unplanned or not all(snapshot.state.ended for snapshot in snapshots.tables):
+        raise ServiceError(_UNFINISHED)
+    if any(snapshot.state in (State.REFUSED, State.DROPPED) for snapshot in snapshots.tables):
         raise typer.Exit(_SET_ASIDE)
 
 

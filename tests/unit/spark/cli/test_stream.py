@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+import typer
 
 from tailrace_schemas.errors import FencedError, ServiceError, SettingsError
-from tailrace_spark.cli.stream import stream
+from tailrace_spark.cli.stream import require_read, stream
 from tailrace_spark.job.checkpoint import Job, lock_checkpoint, require_own
 from tailrace_spark.job.checkpoint_files import LocalFiles
+from tailrace_spark.snapshot.progress import Snapshots, State, TableSnapshot
 
 
 @pytest.mark.parametrize("once", [False, True])
@@ -98,3 +103,47 @@ def test_once_without_kafka_ends_before_spark_starts(tmp_path: Path, monkeypatch
     assert "Cannot connect to Kafka at 127.0.0.1:1 " in words
     assert words.endswith("Start Kafka or fix bootstrap.servers.")
     assert raised.value.exit_code == 1
+
+
+class _Interrupted:
+    """A stream that is told to end, and then ends in order, as all do."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        self.snapshots = Snapshots(copies=True)
+
+    def run(self, **_: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("settings", "once", "said"),
+    [
+        ("", True, True),
+        ('snapshot = "only"\n', False, True),
+        ("", False, False),  # it runs on until it is told to end: that is its good end
+    ],
+)
+def test_what_was_to_end_by_itself_and_was_ended_has_not_done_its_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: str, once: bool, said: bool
+) -> None:
+    """A job of Kubernetes counts as complete by exit code 0: of one that was evicted, nobody made another."""
+    monkeypatch.setattr("tailrace_spark.cli.stream.SparkOnce", lambda _: nullcontext(lambda: None))
+    monkeypatch.setattr("tailrace_spark.cli.stream.await_kafka", lambda *_, **__: None)
+    monkeypatch.setattr("tailrace_spark.cli.stream.Stream", _Interrupted)
+    config = _config(tmp_path, tmp_path / "checkpoint")
+    config.write_text(config.read_text().replace("[stream]\n", f"[stream]\n{settings}"))
+    with pytest.raises(ServiceError, match="before it had read all") if said else nullcontext():
+        stream(config=config, sink=None, once=once)
+
+
+@pytest.mark.parametrize("state", State)
+def test_snapshots_alone_are_done_once_each_has_ended(state: State) -> None:
+    one = Snapshots(copies=True, initial=True, tables=(TableSnapshot(id="1", table="shop.a", asked=0.0, state=state),))
+    if state in (State.REFUSED, State.DROPPED):
+        with pytest.raises(typer.Exit) as ended:
+            require_read(one)
+        assert ended.value.exit_code == 3
+    else:
+        with nullcontext() if state.ended else pytest.raises(ServiceError, match="before it had read all"):
+            require_read(one)
