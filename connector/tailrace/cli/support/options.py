@@ -25,7 +25,8 @@ _SEGMENT_END: Final = 1 << 31
 METAVAR: Final = "SEGMENT[:OFFSET]"
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECONDS: Final = re.compile(r"-?\d{1,19}", re.ASCII)
+# Eight digits are a day of ISO 8601, not a moment of 1970.
+_MICROSECONDS: Final = re.compile(r"(?!\d{8}$)-?\d{1,19}", re.ASCII)
 DAMAGED: Final = 3
 """Exit code when something could not be shown."""
 

@@ -208,13 +208,14 @@ def test_what_is_named_counts_as_published() -> None:
         ("2025-10-09T08:53:20.123456", 1_760_000_000_123_456),
         ("2025-10-09T10:53:20+02:00", 1_760_000_000_000_000),
         ("2025-10-09", 1_759_968_000_000_000),
+        ("20251009", 1_759_968_000_000_000),  # ISO 8601 too, and not 20 s after the beginning of 1970
     ],
 )
 def test_a_time_is_iso_or_microseconds(text: str | None, micros: int | None) -> None:
     assert time_of("--written-since", text) == micros
 
 
-@pytest.mark.parametrize("text", ["", "x", "2025-13-01", "1.5", "\u0663"])
+@pytest.mark.parametrize("text", ["", "x", "2025-13-01", "20251301", "1.5", "\u0663"])
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(SettingsError, match=r"--written-since .*: a time is"):
         time_of("--written-since", text)
