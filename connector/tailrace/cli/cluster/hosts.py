@@ -64,7 +64,7 @@ def retire(
     fence: Fence = False,
     yes: Yes = False,
 ) -> None:
-    """Remove a host that has left for ever: its position and its schema history.
+    """Remove a host that has left for ever: its position, its schema history, and what it has parked.
 
     Its published changes stay. Refused for a host of the cluster's ring, and while its agent seems to run. If a node
     returns under this host id, its agent starts at the first segment.
@@ -76,8 +76,7 @@ def retire(
     members = _members(settings)
     require_gone(record, members.cluster, members.ring)
     require_stopped(settings, record, time.time(), fence=fence)
-    published_to = "an unreadable position" if record.resume is None else position_words(record.resume.position)
-    say(f"host {host} published up to {published_to}, last {duration_words(record.age(time.time()))} ago")
+    say(retired_words(record, time.time()))
     confirm("Forget it?", yes)
     with closing(publisher_of(settings, record)) as publisher:
         if record.resume is None:
@@ -86,6 +85,15 @@ def retire(
             require_unchanged(record, publisher.start())
         publisher.forget()
     say(f"host {host} is retired")
+
+
+def retired_words(record: HostRecord, now: float) -> str:
+    """How far a host has published, and what goes with its record; `now` in seconds since the epoch."""
+    resume = record.resume
+    published_to = "an unreadable position" if resume is None else position_words(resume.position)
+    parked = sum(len(lot.offsets) for lot in resume.parked) if resume else 0
+    never = f". It has {parked} parked mutation{'s' * (parked != 1)}, which are published never then" if parked else ""
+    return f"host {record.host} published up to {published_to}, last {duration_words(record.age(now))} ago{never}"
 
 
 @dataclass(frozen=True, slots=True)

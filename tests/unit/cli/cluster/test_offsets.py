@@ -6,20 +6,21 @@ import io
 import json
 import sys
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from tailrace.cli.cluster import offsets
-from tailrace.cli.cluster.hosts import Members, host_rows, progress_words, require_gone
+from tailrace.cli.cluster.hosts import Members, host_rows, progress_words, require_gone, retired_words
 from tailrace.cli.main import complete
 from tailrace.cli.support.options import confirm
 from tailrace.cli.support.records import between, present, require_boundary, require_unchanged
 from tailrace.commitlog.blocks import NO_KEYS
 from tailrace.errors import AgentRunsError
 from tailrace.publish.hosts import Between, HostRecord
-from tailrace.state import Quarantined, Resume
+from tailrace.state import Parked, Quarantined, Resume
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.position import Position
 from tailrace_schemas.progress import Progress
@@ -174,6 +175,16 @@ def test_hosts_are_held_against_the_ring() -> None:
 )
 def test_progress_is_said_in_words_that_need_no_manual(progress: Progress | None, words: str | None) -> None:
     assert progress_words(progress, 1005.0) == words
+
+
+def test_what_goes_with_a_retired_host_is_said() -> None:
+    """Its parked mutations are in segments of a node that is gone for good, and are forgotten with it."""
+    lots = tuple(Parked(1, segment, 6, UUID(int=1), 5, (5, 9), 0, "no definition") for segment in (10, 20))
+    record = HostRecord("c", "a", Resume(at(70, 400), parked=lots), 1_000_000)
+    assert retired_words(record, 1090) == (
+        "host a published up to 1/70:400, last 90 s ago. It has 4 parked mutations, which are published never then"
+    )
+    assert "parked" not in "".join(retired_words(record, 1090) for record in _hosts())
 
 
 def test_only_a_host_that_is_gone_is_retired() -> None:
