@@ -94,15 +94,23 @@ def test_objects_fit_kubernetes(values: str, version: str, schemas: Path, tmp_pa
     assert f"Valid: {valid}, Invalid: 0, Errors: 0, Skipped: {skipped}" in said
 
 
-def test_a_stream_whose_name_kubernetes_refuses_is_refused_here(tmp_path: Path) -> None:
-    """Else the Service is refused while the rest is made, or no pod of the StatefulSet ever is."""
+@pytest.mark.parametrize(
+    ("stream", "values", "refusal"),
+    [
+        # Else the Service is refused while the rest is made, or no pod of the StatefulSet ever is.
+        ("a-rather-long-stream", "{}", "change-data-capture-tailrace-stream-a-rather-long-stream has more than 52"),
+        # Else its checkpoint is in a directory that goes with each pod.
+        ("lake", "{kind: SparkApplication, storage: {size: 1Gi}}", "storage and resources are of a StatefulSet"),
+    ],
+)
+def test_a_stream_that_would_not_run_is_refused(tmp_path: Path, stream: str, values: str, refusal: str) -> None:
     require("helm")
     file = tmp_path / "values.yaml"
-    file.write_text("streams: {a-rather-long-stream: {}}\n")
+    file.write_text(f"streams: {{{stream}: {values}}}\n")
     command = [path_of("helm") or "helm", "template", "change-data-capture", str(CHART), "-f", str(file)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode
-    assert "streams.a-rather-long-stream: change-data-capture-tailrace-stream-a-rather-long-stream has" in done.stderr
+    assert f"streams.{stream}: {refusal}" in done.stderr
 
 
 @pytest.mark.parametrize("version", VERSIONS)
