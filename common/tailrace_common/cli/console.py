@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from io import TextIOWrapper
@@ -15,6 +16,8 @@ from rich.table import Table as RichTable
 
 from tailrace_common.secrets import redact
 
+# Tabs and ends of lines are none here; what turns the direction of writing is one.
+_CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _BORDER: Final = 3  # of a column: a line and a blank on each side
 
 
@@ -34,7 +37,12 @@ def settle_output(stream: TextIO) -> None:
 
 def say(words: str) -> None:
     """Words for the person, on stderr, without secrets."""
-    print(redact(words), file=sys.stderr, flush=True)
+    print(printable(redact(words)), file=sys.stderr, flush=True)
+
+
+def printable(text: str) -> str:
+    """A text with ? for what would control a terminal: errors quote data, which may be anybody's."""
+    return _CONTROLS.sub("?", text)
 
 
 def print_json(record: object) -> None:
@@ -123,8 +131,8 @@ def _cell(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, dict | list | tuple):
-        return json.dumps(value, default=_plain, ensure_ascii=False)
-    return str(_plain(value))
+        return printable(json.dumps(value, default=_plain, ensure_ascii=False))
+    return printable(str(_plain(value)))
 
 
 def _plain(value: object) -> object:

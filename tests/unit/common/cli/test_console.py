@@ -152,6 +152,18 @@ def test_a_cell_of_blanks_is_an_empty_one(capsys: pytest.CaptureFixture[str], mo
     assert shown(rows, 20, capsys, monkeypatch) == f"host  {HOST_ID}\n"
 
 
+@pytest.mark.parametrize("columns", [20, 200])
+def test_control_characters_of_data_do_nothing_to_a_terminal(
+    columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A database's reason quotes the value that it refuses, which may be anybody's."""
+    reason = "refused:\n\x1b]0;title\x07\x9b2J\u202ex"
+    assert "refused:" in (out := shown([{"host": HOST_ID, "reason": reason}], columns, capsys, monkeypatch))
+    assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(out)
+    console.say(f"a\tb\n{reason}")
+    assert capsys.readouterr().err == "a\tb\nrefused:\n?]0;title??2J?x\n"
+
+
 def test_people_may_get_other_heads_than_programs(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
