@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -67,3 +68,27 @@ def test_a_proxy_of_the_environment_is_not_asked_for_the_agent(tmp_path: Path, m
         file.write_text(f"[agent]\nhealth_port = {agent.port}\n")
         ended = CliRunner().invoke(complete(), ["drain", "-c", str(file), "--live-node", "--timeout", "0"])
     assert "the agent has not published all" in ended.output
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (TimeoutError("timed out"), "still serves CQL after 0 s"),
+        (ConnectionRefusedError(), "the agent does not answer"),
+        (OSError(errno.EHOSTUNREACH, "No route to host"), "the agent does not answer"),
+    ],
+)
+def test_a_node_that_hangs_has_not_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: OSError, said: str
+) -> None:
+    """Else all would be said to be in Kafka before it logs more, and its volume goes away."""
+
+    def refuse(*_: object) -> None:
+        raise fault
+
+    monkeypatch.setattr("socket.create_connection", refuse)
+    file = tmp_path / "tailrace.toml"
+    file.write_text(f"[agent]\nhealth_port = {free_port('127.0.0.1')}\n")
+    ended = CliRunner().invoke(complete(), ["drain", "-c", str(file), "--timeout", "0"])
+    assert ended.exit_code == 1
+    assert said in ended.output
