@@ -56,6 +56,8 @@ At = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on a terminal, too.")]
 Token = Annotated[int, Field(ge=MIN_TOKEN, le=MAX_TOKEN)]
 IgnoreMsb = Annotated[int, Field(ge=0, le=63)]
+Milliseconds = Annotated[int, Field(ge=-62_135_596_800_000, le=253_402_300_799_999)]
+"""Of the years 1 to 9999; microseconds of today are not among them."""
 
 
 @app.command()
@@ -328,7 +330,7 @@ class RingFile(_Part):
     """What a generation is built from; without a seed, the one that a cluster's first generation has."""
 
     nodes: list[NodeOfFile]
-    timestamp: int
+    timestamp: Milliseconds
     streams_per_entry: Annotated[int, Field(ge=1, le=4096)] = 1
     ignore_msb: IgnoreMsb = 0
     seed: int | None = None
@@ -345,7 +347,7 @@ class EntryOfFile(_Part):
 class GenerationFile(_Part):
     """A generation; its entries ascend by the end of their range."""
 
-    timestamp: int
+    timestamp: Milliseconds
     entries: list[EntryOfFile]
 
 

@@ -123,6 +123,8 @@ BAD_RINGS: list[tuple[object, str]] = [
     (_ring(nodes=[{"host": "a", "tokens": [True]}]), "nodes.0.tokens.0: Input should be a valid integer"),
     (_ring(nodes=[{"host": "a", "tokens": [2**63]}]), "nodes.0.tokens.0: Input should be less than or equal"),
     (_ring(timestamp=None), "timestamp: Field required"),
+    # Microseconds: their year is one that no calendar has, and the picture ended with a traceback.
+    (_ring(timestamp=1_760_000_000_000_000), "timestamp: Input should be less than or equal to 253402300799999"),
     (_ring(streams_per_entry=0), "streams_per_entry: Input should be greater than or equal to 1"),
     (_ring(ignore_msb=64), "ignore_msb: Input should be less than or equal to 63"),
     (_ring(seeds=1), "seeds: Extra inputs are not permitted"),
