@@ -99,6 +99,18 @@ FAULTS: Final = {
 }
 
 
+BEGINNINGS: Final = {
+    "TailraceStreamRefusesTable": {
+        'tailrace_stream_refused_total{instance="s1", table="shop.orders"}': "_x100 1x20",
+    },
+    "TailraceStreamSilent": {
+        'tailrace_stream_last_commit_timestamp_seconds{instance="s1"}': "0x120",
+        'tailrace_stream_behind_records{instance="s1", topic="t"}': "_x120",
+    },
+}
+"""Faults of a stream that has just begun, whose series are not there before."""
+
+
 def promtool(tmp_path: Path, series: dict[str, str], minute: int) -> set[str]:
     """The alerts that fire at a minute: promtool is told that none does, and names those that do."""
     tests = [
@@ -155,7 +167,13 @@ def test_an_alert_fires_when_its_fault_has_lasted(name: str, tmp_path: Path) -> 
     series = HEALTHY | FAULTS[name]
     assert promtool(tmp_path, series, 110) == {name}
     waits = RULES[name].get("for")
-    if waits is not None and name not in ("TailraceStreamLags", "TailraceStreamSilent", "TailraceStreamRefusesTable"):
+    if waits is not None and name not in ("TailraceStreamLags", "TailraceStreamSilent"):
         minutes = 60 * int(waits[:-1]) if waits.endswith("h") else int(waits[:-1])
         assert promtool(tmp_path, series, minutes - 1) == set()
         assert promtool(tmp_path, series, minutes + 1) == {name}
+
+
+@pytest.mark.parametrize("name", BEGINNINGS)
+def test_an_alert_fires_of_a_stream_that_has_just_begun(name: str, tmp_path: Path) -> None:
+    series = HEALTHY | BEGINNINGS[name]
+    assert promtool(tmp_path, series, 90 if "Silent" in name else 110) == {name}

@@ -116,7 +116,9 @@ class StreamMetrics:
         words = "Seconds from a batch's start to its commit."
         self._seconds = Histogram("tailrace_stream_batch_seconds", words, buckets=_BUCKETS, registry=self.registry)
         self._lag = gauge("lag_seconds", "Seconds from a table's newest write to its commit.", "table")
-        self._last_commit = gauge("last_commit_timestamp_seconds", "When the last batch was written.")
+        words = "When the last batch was written; before the first one, when the stream began."
+        self._last_commit = gauge("last_commit_timestamp_seconds", words)
+        self._last_commit.set_to_current_time()
 
     def wrote(self, done: Progress) -> None:
         """A batch was written."""

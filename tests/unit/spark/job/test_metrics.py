@@ -66,6 +66,7 @@ def test_what_a_batch_did_is_counted() -> None:
     with MetricsServer(metrics, "127.0.0.1", 0) as server:
         before = read(server)
         assert before["tailrace_stream_batches_total"] == 0
+        assert before["tailrace_stream_last_commit_timestamp_seconds"] > 0
         assert "tailrace_stream_rows_per_second" not in before
         metrics.failed("sink", "no answer")
         blocked = read(server)
