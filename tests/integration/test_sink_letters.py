@@ -132,6 +132,8 @@ def test_letters_are_listed_and_merged_again(kafka: LocalKafka, prefix: str, tmp
     wrong = letters("list", "nowhere", place=tmp_path)
     assert (wrong.returncode, "there is no [sink.nowhere]; set: local, out" in wrong.stderr) == (2, True), wrong.stderr
     topic_of(kafka, prefix, "out").put(LETTERS)
-    gone = letters("remove", "out", place=tmp_path)
+    unsure = letters("remove", "out", place=tmp_path)
+    assert (unsure.returncode, "There is no terminal to ask on: give --yes" in unsure.stderr) == (2, True)
+    gone = letters("remove", "out", "--yes", place=tmp_path)
     assert (gone.returncode, f"{len(LETTERS)} removed" in gone.stderr) == (0, True), gone.stderr
     assert letters_in(kafka, prefix) == []

@@ -1,16 +1,19 @@
-"""The option of every command that reads the settings, and where they are looked for without it."""
+"""Options of commands of both halves: the settings, which are looked for without theirs, and the yes to a question."""
 
 from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
+from tailrace_common.cli.console import say
 from tailrace_common.settings import Settings, load_settings
+from tailrace_schemas.errors import SettingsError
 
 FIRST_PLACE: Final = Path("tailrace.toml")
 PLACES: Final = (FIRST_PLACE, Path("/etc/tailrace/tailrace.toml"))
@@ -28,6 +31,7 @@ SettingsFile = Annotated[
         show_default=False,
     ),
 ]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 
 
 def settings_of(path: Path | None) -> Settings:
@@ -58,3 +62,17 @@ def _is_there(path: Path) -> bool:
 
 
 _NONE: Final = f"the defaults, for there is no {', no '.join(map(str, PLACES))} and no {VARIABLE}"
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Ask on the terminal, unless `yes` was given; end the command with exit code 1 on a no.
+
+    Raises SettingsError where there is no terminal to ask on.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise SettingsError(f"{question} There is no terminal to ask on: give --yes")
+    if not typer.confirm(question, err=True):
+        say("nothing was changed")
+        raise typer.Exit(1)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tailrace_common.cli.console import print_rows, say
-from tailrace_common.cli.options import SettingsFile, settings_of
+from tailrace_common.cli.options import SettingsFile, Yes, confirm, settings_of
 from tailrace_common.settings import Settings
 from tailrace_spark.job.replay import ReplayCounts, all_letters, box_of, remove_letters, replay_sink
 from tailrace_spark.sinks.letters import LetterReader
@@ -68,12 +68,13 @@ def replay(name: Name, config: SettingsFile = None) -> None:
 
 
 @app.command()
-def remove(name: Name, config: SettingsFile = None) -> None:
+def remove(name: Name, config: SettingsFile = None, yes: Yes = False) -> None:
     """Remove all dead letters of a sink: their records are written no more.
 
     Example: tailrace sink-letters remove local -c tailrace.toml
     """
     with box_of(settings_of(config), name) as box:
+        confirm(f"Give up all dead letters of {name}?", yes)
         say(f"{remove_letters(box)} removed")
 
 

@@ -11,7 +11,6 @@ from typing import Annotated
 import typer
 
 from tailrace.assembly.node import node_names
-from tailrace.cli.support.options import Yes, confirm
 from tailrace.cli.support.records import (
     Fence,
     known_hosts,
@@ -23,7 +22,7 @@ from tailrace.cli.support.records import (
 from tailrace.cluster import LiveCluster
 from tailrace.publish.hosts import HostRecord, host_of, position_words
 from tailrace_common.cli.console import print_rows, say
-from tailrace_common.cli.options import SettingsFile, settings_of
+from tailrace_common.cli.options import SettingsFile, Yes, confirm, settings_of
 from tailrace_common.durations import duration_words
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import SettingsError

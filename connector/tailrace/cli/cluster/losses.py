@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-from tailrace.cli.support.options import Yes, confirm
 from tailrace.cli.support.records import (
     StoredLoss,
     chosen_losses,
@@ -20,7 +19,7 @@ from tailrace.cli.support.records import (
 from tailrace.publish.kafka import KafkaLog
 from tailrace.publish.reports import ReportedLoss, acknowledged, decode_loss
 from tailrace_common.cli.console import print_rows, say
-from tailrace_common.cli.options import SettingsFile, settings_of
+from tailrace_common.cli.options import SettingsFile, Yes, confirm, settings_of
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.topics import host_partition

@@ -14,7 +14,7 @@ import typer
 
 from tailrace.assembly.node import GRANT, read_node_settings, require_own_directory
 from tailrace.capture.recovery import is_commitlog_of
-from tailrace.cli.support.options import Yes, confirm, existing_directory
+from tailrace.cli.support.options import existing_directory
 from tailrace.cli.support.records import (
     Fence,
     Host,
@@ -36,7 +36,7 @@ from tailrace.publish.hosts import HostRecord, adopted, host_of, move_words, mov
 from tailrace.segments.keys import keys_of_settings
 from tailrace.state import Resume, SegmentKey
 from tailrace_common.cli.console import on_terminal, print_json, print_rows, say
-from tailrace_common.cli.options import SettingsFile, settings_of
+from tailrace_common.cli.options import SettingsFile, Yes, confirm, settings_of
 from tailrace_common.durations import duration_words
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import ServiceError, SettingsError

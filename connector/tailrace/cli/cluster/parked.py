@@ -20,7 +20,7 @@ from tailrace.assembly.schema_file import definitions_of
 from tailrace.assembly.services import open_router, pace_of, topics_of
 from tailrace.capture.cdcraw import CdcRaw
 from tailrace.changes.transcode import Message, Transcoder
-from tailrace.cli.support.options import Yes, confirm, existing_directory, existing_file
+from tailrace.cli.support.options import existing_directory, existing_file
 from tailrace.cli.support.records import (
     Fence,
     Host,
@@ -41,7 +41,7 @@ from tailrace.retention.spool import Spool
 from tailrace.segments.keys import keys_of_settings
 from tailrace.state import Parked
 from tailrace_common.cli.console import on_terminal, print_json, print_rows, say
-from tailrace_common.cli.options import SettingsFile, settings_of
+from tailrace_common.cli.options import SettingsFile, Yes, confirm, settings_of
 from tailrace_common.durations import duration_words
 from tailrace_common.kafka import SUPPOSED, Record, TopicReader
 from tailrace_common.selection import coverage

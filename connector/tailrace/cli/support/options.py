@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import re
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -14,7 +13,6 @@ from typing import Annotated, Any, Final
 import typer
 
 from tailrace.segments.keys import KEY, KEY_PASSWORD, PASSWORD
-from tailrace_common.cli.console import say
 from tailrace_schemas.avro import SchemaEntry, announced_topics
 from tailrace_schemas.errors import SettingsError
 
@@ -23,7 +21,6 @@ _POSITION: Final = re.compile(r"(?:\d{1,9}/)?(\d{1,19})(?::(\d{1,10}))?", re.ASC
 _SEGMENT_END: Final = 1 << 31
 
 METAVAR: Final = "SEGMENT[:OFFSET]"
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 # Eight digits are a day of ISO 8601, not a moment of 1970.
 _MICROSECONDS: Final = re.compile(r"(?!\d{8}$)-?\d{1,19}", re.ASCII)
@@ -117,20 +114,6 @@ def existing_file(help: str) -> Any:
 def existing_directory(help: str) -> Any:
     """An option that names a directory which is there."""
     return typer.Option(metavar="DIR", exists=True, file_okay=False, help=help)
-
-
-def confirm(question: str, yes: bool) -> None:
-    """Ask on the terminal, unless `yes` was given; end the command with exit code 1 on a no.
-
-    Raises SettingsError where there is no terminal to ask on.
-    """
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise SettingsError(f"{question} There is no terminal to ask on: give --yes")
-    if not typer.confirm(question, err=True):
-        say("nothing was changed")
-        raise typer.Exit(1)
 
 
 def time_of(option: str, text: str | None) -> int | None:

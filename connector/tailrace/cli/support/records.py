@@ -14,7 +14,6 @@ import typer
 
 from tailrace.agent.notes import IDLE
 from tailrace.capture.owner import Owner, read_owner
-from tailrace.cli.support.options import confirm
 from tailrace.cluster import LiveCluster
 from tailrace.commitlog.blocks import Keys
 from tailrace.commitlog.frames import frames
@@ -28,6 +27,7 @@ from tailrace.segments.files import SegmentFiles, list_segments, open_segment, r
 from tailrace.segments.open_segment import header_checksum
 from tailrace.state import Resume, SegmentKey
 from tailrace_common.cli.console import say
+from tailrace_common.cli.options import confirm
 from tailrace_common.kafka import Pace, Record, TopicReader
 from tailrace_common.locks import is_locked
 from tailrace_common.settings import Settings

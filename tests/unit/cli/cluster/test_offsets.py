@@ -15,12 +15,12 @@ from typer.testing import CliRunner
 from tailrace.cli.cluster import offsets
 from tailrace.cli.cluster.hosts import Members, host_rows, progress_words, require_gone, retired_words
 from tailrace.cli.main import complete
-from tailrace.cli.support.options import confirm
 from tailrace.cli.support.records import between, present, require_boundary, require_unchanged
 from tailrace.commitlog.blocks import NO_KEYS
 from tailrace.errors import AgentRunsError
 from tailrace.publish.hosts import Between, HostRecord
 from tailrace.state import Parked, Quarantined, Resume
+from tailrace_common.cli.options import confirm
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.position import Position
 from tailrace_schemas.progress import Progress
