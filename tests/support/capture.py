@@ -18,13 +18,15 @@ class MemoryLog:
     """Segments by id: each a list of serialized mutations, all released by the index.
 
     A mutation's position is its place from 1. `plain` are segments that have no index, as they hold no changes,
-    `losses` is what is missing and was not told, `durable` how far the node has flushed where changes are published
-    ahead of that. Steps of its captures: read, release (before), released (after).
+    `gone` ones that are deleted, and have a file again once they are kept, `losses` is what is missing and was not
+    told. `durable` is how far the node has flushed where changes are published ahead of that. Steps of its captures:
+    read, release (before), released (after).
     """
 
     segments: dict[int, list[bytes]] = field(default_factory=dict)
     final: set[int] = field(default_factory=set)
     plain: set[int] = field(default_factory=set)
+    gone: set[int] = field(default_factory=set)
     version: int = 7
     durable: Position | None = None
     losses: tuple[Loss, ...] = ()
@@ -94,8 +96,8 @@ class MemoryCapture:
         )
 
     def open_segments(self) -> tuple[SegmentKey, ...]:
-        """Every segment read."""
-        return tuple(sorted(self._open))
+        """Every segment read that has a file."""
+        return tuple(sorted(key for key in self._open if key[0] not in self._log.gone - self._kept))
 
     def unread(self, position: Position | None) -> tuple[Span, ...]:
         """Every segment of the log that is not at or below the position."""

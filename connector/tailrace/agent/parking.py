@@ -199,6 +199,8 @@ class Parking:
 
     def _put(self, entry: Entry, table: UUID, reason: str) -> None:
         position = entry.position
+        # Before the checksum is looked up: a segment that Cassandra has deleted gets a file again.
+        self._capture.keep(self._lot.segments | {position.segment})
         self._tried.setdefault(table, self._environment.schema.known(table))
         checksum = dict(self._capture.open_segments()).get(position.segment, 0)
         if self._lot.park(position, checksum, table, self._environment.milliseconds(), reason):

@@ -182,8 +182,14 @@ class CdcRaw:
         return self._ends.news(position)
 
     def keep(self, segments: frozenset[int]) -> None:
-        """From now on these, and no others, are not released: something of them is not in Kafka yet."""
+        """From now on these, and no others, are not released: something of them is not in Kafka yet.
+
+        Those that Cassandra deletes, as they have no index, are put into the spool. Raises ServiceError.
+        """
         self._ends.retain(segments)
+        if self._spool is not None:
+            for id, path in self._recovery.save(segments, self._spool):
+                self._ends.note(id, path)
 
     def finished(self, position: Position) -> bool:
         """Whether `release(position)` would release something, once a commit has recorded it."""

@@ -6,7 +6,7 @@ Segments that another process deleted from cdc_raw are read from the commit log,
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -14,6 +14,7 @@ from typing import Final
 from tailrace.commitlog.blocks import Keys
 from tailrace.commitlog.frames import Entry
 from tailrace.retention.missing import Register
+from tailrace.retention.spool import Spool
 from tailrace.segments.files import Listing, SegmentFiles, list_segments
 from tailrace.segments.kept import KeptSegments
 from tailrace.segments.open_segment import OpenSegment, has_begun, is_genuine
@@ -110,6 +111,12 @@ class Recovery:
         if entries:
             self.upto = entries[-1].position
         return entries, error
+
+    def save(self, segments: Collection[int], spool: Spool) -> Iterator[tuple[int, Path]]:
+        """Put those of some segments that have no index into the spool: Cassandra deletes them. Raises ServiceError."""
+        files = {} if self._unindexed is None else self._unindexed.files(segments)
+        for segment, (path, descriptor) in files.items():
+            yield segment, spool.save(path.name, descriptor)
 
     def forget(self, until: int) -> None:
         """Segments before this one are published."""

@@ -116,6 +116,23 @@ class Spool:
                 raise SpoolError(_words(self.directory, error)) from error
         _LOG.info("spooled segment %d to %s", files.id, self.directory)
 
+    def save(self, name: str, descriptor: int) -> Path:
+        """Keep a final segment without an index here, by its open file: the path of its copy, which has one.
+
+        Its last name may be gone already. Raises ServiceError.
+        """
+        log = self.directory / name
+        with self.lock:
+            try:
+                if not log.exists():
+                    self._open()
+                    (self.directory / f"{log.stem}_cdc.idx").write_text("0\nCOMPLETED", "utf-8")
+                    copy_file(Path(f"/dev/fd/{descriptor}"), log, self._disk)
+                    _LOG.info("kept segment %s, which has no index, in %s", name, self.directory)
+            except OSError as error:
+                raise ServiceError(_words(self.directory, error)) from error
+        return log
+
     def settle(self, files: SegmentFiles) -> int:
         """Delete what cdc_raw still has of a segment that is here: a move was cut off, or the node has linked it again.
 

@@ -119,6 +119,11 @@ class Unindexed:
         path, descriptor = self._files[segment]
         return OpenSegment(path, segment, epoch, offset, self._keys, os.fdopen(os.dup(descriptor), "rb"))
 
+    def files(self, segments: Collection[int]) -> dict[int, tuple[Path, int]]:
+        """The paths, and open files, of those of some segments that hold mutations of interest."""
+        with self._lock:
+            return {id: self._files[id] for id in self._holding.intersection(segments)}
+
     def forget(self, until: int) -> None:
         """Segments before this one are published."""
         with self._lock:

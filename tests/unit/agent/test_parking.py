@@ -65,6 +65,17 @@ def test_an_unknown_table_is_parked_and_everything_else_goes_on() -> None:
     assert world.health.now.gauges["parked_now"] == 0
 
 
+def test_a_segment_that_is_deleted_already_is_kept_first() -> None:
+    """It had no index, and is read from its open file: there is none to name it by before."""
+    world = world_with(entries("a"))
+    world.log.append(2, entries("c", SECRET))
+    world.log.gone.add(2)
+    world.log.append(3, entries("e"))
+    world.live(idle_waits=4)
+    world.live(idle_waits=6, on_wait=explain(world, SECRET))
+    assert origins(world)[-1] == ("c", Origin.PARKED)
+
+
 @pytest.mark.promise("agent.parked", "agent.mixed-batches")
 @pytest.mark.parametrize(
     "updates",

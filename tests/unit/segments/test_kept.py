@@ -13,6 +13,7 @@ import pytest
 from tailrace.capture.cdcraw import CdcRaw
 from tailrace.history.schema import SchemaHistory
 from tailrace.retention.missing import Register
+from tailrace.retention.spool import Spool
 from tailrace.schema.ddl_log import SchemaLog
 from tailrace.segments.kept import KeptSegments, Unindexed, interest_in
 from tailrace.state import Missing, Resume
@@ -41,7 +42,8 @@ class Node:
         resume = resume or Resume()
         (self.root / "cdc_raw").mkdir(exist_ok=True)
         self.kept, self.register = KeptSegments(Unindexed()), Register()
-        self.log = SchemaLog(self.root / "cdc_raw", self.kept)
+        self.spool = Spool(self.root / "spool", 1 << 30)
+        self.log = SchemaLog(self.root / "cdc_raw", self.kept, spool=self.spool)
         self._stack.callback(self.log.close)
         self.log.begin(resume.schema, 1)
         self.session(resume, early=early)
@@ -51,6 +53,7 @@ class Node:
         self.capture = CdcRaw(
             self.root / "cdc_raw",
             resume,
+            spool=self.spool,
             register=self.register,
             early=early,
             kept_segments=self.kept,
@@ -271,6 +274,51 @@ def test_a_session_that_ends_before_its_commit_repeats_it(node: Node, read: bool
     assert node.read() == [(5, some(1))]
     node.record(Position(1, 6, 1))
     assert node.kept.unindexed.holding == frozenset()
+
+
+@pytest.mark.parametrize("gone", ["before", "after"])
+def test_one_with_a_parked_mutation_is_kept_though_cassandra_deletes_it(node: Node, gone: str) -> None:
+    """In the spool, for this process and later ones, until the mutation can be published."""
+    node.begun()
+    segment = node.segment(5, some(1), other(2), some(3))
+    node.follow()
+    node.segment(6, some(4)).sync(completed=True)
+    if gone == "before":
+        segment.vanish()
+    assert node.capture.read(1) == []
+    node.follow()
+    parked = node.capture.read(1)[0]
+    node.capture.keep(frozenset({5}))
+    checksum = dict(node.capture.open_segments())[5]
+    if gone == "after":
+        segment.vanish()
+    assert [id for id, _ in node.read()] == [6]
+    resume = node.record(Position(1, 6, FAR))
+    assert node.capture.release(Position(1, 6, FAR)) == (4, 6)
+    for _ in range(2):
+        assert list(node.capture.reread(1, 5, checksum, (parked.offset,))) == [parked]
+        node.start(resume)
+        node.capture.keep(frozenset({5}))
+        assert node.read() == []
+    node.capture.keep(frozenset())
+    assert node.capture.release(Position(1, 6, FAR)) == (5,)
+    assert not any(node.spool.directory.glob("CommitLog-*"))
+    assert node.capture.losses == ()
+
+
+def test_a_successor_reads_on_in_one_that_was_kept_for_a_parked_mutation(node: Node) -> None:
+    node.begun()
+    segment = node.segment(5, some(1), other(2), some(3))
+    node.follow()
+    node.segment(6, some(4))
+    segment.vanish()
+    assert node.capture.read(1) == []
+    node.follow()
+    parked = node.capture.read(1)[0]
+    node.capture.keep(frozenset({5}))
+    node.start(node.record(parked.position))
+    assert node.read() == [(5, other(2)), (5, some(3))]
+    assert node.capture.losses == ()
 
 
 def test_a_successor_reports_what_it_cannot_read_any_more(node: Node) -> None:
