@@ -20,7 +20,7 @@ from tailrace_common.selection import listed
 from tailrace_schemas.avro import SchemaEntry, entry_from_record
 from tailrace_schemas.avro.decode import reader_of
 from tailrace_schemas.avro.frames import message_schema_id
-from tailrace_schemas.errors import CorruptError, ServiceError
+from tailrace_schemas.errors import CorruptError, ServiceError, UnsupportedError
 from tailrace_schemas.formats import json_object
 from tailrace_schemas.generation_records import Expired, GenerationLog, Ignored, PublishedGeneration
 from tailrace_schemas.progress import Progress, decode_progress
@@ -56,6 +56,7 @@ class GenerationReader(Closing):
         self._source = source
         self._now = now
         self._log = GenerationLog()
+        self._unread: UnsupportedError | None = None
         self.known_until: int | None = None
         """Milliseconds: for write times up to here the answer can never change (contracts.md 5)."""
 
@@ -68,11 +69,18 @@ class GenerationReader(Closing):
         """Read to the end of the topic; every valid generation that is not gone, ascending by timestamp.
 
         What is announced after this call begins is at least LEEWAY_MS ahead of it, as far as our clock and the
-        broker's agree. Raises ServiceError when the end cannot be reached, UnsupportedError for another version.
+        broker's agree. Raises ServiceError when the end cannot be reached, UnsupportedError for another version: from
+        then on always, as the source does not give that record again.
         """
+        if self._unread is not None:
+            raise self._unread
         began = self._now()
         for record in self._source.read_to_end():
-            event = self._log.feed(record.offset, record.timestamp, record.key, record.value)
+            try:
+                event = self._log.feed(record.offset, record.timestamp, record.key, record.value)
+            except UnsupportedError as error:
+                self._unread = error
+                raise
             if isinstance(event, Ignored):
                 _LOG.debug("generations: ignored the record at offset %d: %s", event.offset, event.reason)
             elif isinstance(event, Expired):

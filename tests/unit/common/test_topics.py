@@ -14,7 +14,7 @@ from tailrace.history.events import EventKind, SchemaEvent, Subject, encode_even
 from tailrace_common.kafka import Record
 from tailrace_common.topics import GenerationReader, SchemaReader, in_order, places
 from tailrace_schemas.avro import Encoder, schema_records
-from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.errors import ServiceError, UnsupportedError
 from tailrace_schemas.generation_records import Proposal, encode_proposal
 from tailrace_schemas.position import Position
 from tailrace_schemas.ring import Node, Ring
@@ -224,6 +224,19 @@ def test_refresh_takes_what_is_new() -> None:
     assert reader.published == reader.refresh()[:1]
     assert [found.uuid.int for found in reader.published] == [1, 2]
     assert reader.latest is reader.published[1]
+
+
+def test_a_reader_gets_past_no_generation_of_another_version() -> None:
+    """Whoever asks again would assign by the generation before."""
+    partition = MemoryPartition()
+    reader = GenerationReader(partition, now=lambda: NOW / 1000)
+    _publish(partition, 1, NOW)
+    partition.append(str(UUID(int=2)).encode(), b'{"version": 3}')
+    _publish(partition, 3, NOW + 65_000, NOW)
+    for _ in range(2):
+        with pytest.raises(UnsupportedError, match="format 3"):
+            reader.refresh()
+    assert [found.uuid.int for found in reader.published] == [1]
 
 
 def test_write_times_later_than_reading_and_leeway_are_ahead() -> None:
