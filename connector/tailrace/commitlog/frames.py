@@ -86,8 +86,10 @@ def frames_of(section: Section, tables: frozenset[bytes], id_at: i64, after: int
         start, id_start = offset, offset + _HEAD + id_at
         offset += length + OVERHEAD
         # The payload's checksum is verified for frames that are handed out alone; the length's own has let us step this
-        # far.
-        if data[id_start : id_start + 16] in tables:
+        # far. Before the id stands the number of updates, which has a second byte from 128 on (VIntCoding).
+        if data[id_start : id_start + 16] in tables or (
+            data[id_start - 1] > 127 and data[id_start + 1 : id_start + 17] in tables
+        ):
             yield Frame(base + offset, frame_payload(data, start, length, base))
 
 

@@ -196,6 +196,17 @@ def test_a_change_may_stand_behind_an_update_without_cdc(node: Node) -> None:
     assert node.read() == [(5, other(1)), (5, both)]
 
 
+def test_a_batch_of_very_many_tables_is_a_change(node: Node) -> None:
+    """The number of its updates takes two bytes from 128 on."""
+    tables = [replace(TRACKED, name=f"t{number}", id=UUID(int=100 + number)) for number in range(128)]
+    batch = mutation(*[(one, b"k", EPOCH) for one in tables])
+    segment = node.segment(5, batch)
+    node.segment(6, other(1))
+    node.follow(HISTORY.learn(tables)[0])
+    segment.vanish()
+    assert [entry.payload for entry in node.capture.read(9)] == [batch]
+
+
 def test_one_that_names_an_unknown_table_is_kept(node: Node) -> None:
     """Whether it holds a change is for those to say who read its DDL."""
     unknown = replace(TRACKED, name="unknown", id=UUID(int=9))
