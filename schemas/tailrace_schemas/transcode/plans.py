@@ -49,7 +49,7 @@ class RowPlan:
     """The columns of one header, in wire order.
 
     `fields[i]` is the index among them of the table's i-th column or -1, `by_name` has their indices in the order of
-    the digest.
+    the digest. `ranks[i]` is the i-th one's place in that. Cassandra's order is another one where names are not ASCII.
     """
 
     def __init__(self, table: Table, columns: tuple[Column, ...], forms: ValueForms) -> None:
@@ -58,3 +58,4 @@ class RowPlan:
         self.columns = [ColumnPlan(column, column.name_bytes in live, forms) for column in columns]
         self.fields = vec[i64]([indices.get(column.name_bytes, -1) for column in table.columns])
         self.by_name = vec[i64](sorted(range(len(columns)), key=lambda index: columns[index].name_bytes))
+        self.ranks = vec[i64](sorted(range(len(columns)), key=lambda index: self.by_name[index]))

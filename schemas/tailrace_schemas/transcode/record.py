@@ -362,14 +362,7 @@ class RecordWriter:
             if (
                 best < 0
                 or cells.written[index] > cells.written[best]
-                or (
-                    cells.written[index] == cells.written[best]
-                    and (
-                        # Simple columns stand in the order of their names: the first one met is the first one.
-                        (cells.path_start[index] != NULL or cells.path_start[best] != NULL)
-                        and _cell_rank(cells, data, plan, index) < _cell_rank(cells, data, plan, best)
-                    )
-                )
+                or (cells.written[index] == cells.written[best] and _precedes(cells, data, plan, index, best))
             ):
                 best = index
             index += 1
@@ -402,6 +395,15 @@ def _put_optional(out: BytesWriter, value: i64) -> None:
     else:
         out.append(u8(PRESENT))
         write_long(out, value)
+
+
+def _precedes(cells: RowCells, data: bytes, plan: RowPlan, first: i64, second: i64) -> bool:
+    """Whether one cell comes before another by its column's name, then by its path."""
+    first_rank: i64 = plan.ranks[cells.column[first]]
+    second_rank: i64 = plan.ranks[cells.column[second]]
+    if first_rank != second_rank:
+        return first_rank < second_rank
+    return _cell_rank(cells, data, plan, first) < _cell_rank(cells, data, plan, second)
 
 
 def _cell_rank(cells: RowCells, data: bytes, plan: RowPlan, cell: i64) -> tuple[bytes, bytes]:

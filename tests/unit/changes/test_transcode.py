@@ -8,16 +8,20 @@ from uuid import UUID
 import pytest
 
 from tailrace.changes.transcode import Transcoder
+from tailrace.commitlog.model import Mutation, PartitionUpdate, Row
 from tailrace.commitlog.mutation import decode_mutation
 from tailrace.errors import UnknownTableError
 from tailrace_schemas.avro import Encoder
-from tailrace_schemas.change import Source
+from tailrace_schemas.change import Cell, Source
 from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.forms import PLAIN_FORMS, ValueForms
 from tests.oracle.split import changes_of
 from tests.unit.changes.transcoding import SOURCE, Definitions, Sent, payloads
 from tests.unit.commitlog.recorded import KINDS, recorded
+from tests.unit.commitlog.written import Stats, encode
+from tests.unit.mutations import EPOCH
 from tests.unit.schemas.avro.expected import ALL_FORMS
+from tests.unit.tables import table
 
 
 class ByObjects:
@@ -71,6 +75,18 @@ def test_every_form_of_values(forms: ValueForms) -> None:
     for payload, version in payloads("5.0.1/uncompressed"):
         expected = by_objects.messages(payload, version, tables.get, SOURCE)
         assert by_bytes.messages(payload, version, tables.get, SOURCE) == expected
+
+
+def test_the_first_by_name_counts_though_cassandra_has_names_that_are_not_ascii_first() -> None:
+    """Of two cells of one time: its ttl and expiry are the record's."""
+    one = table({"k": "int"}, {}, {}, {"a": "int", "é": "int"})
+    a, e = one.regular
+    cells = (Cell(e, None, EPOCH, 10, 99, bytes(4)), Cell(a, None, EPOCH, 20, 98, bytes(4)))
+    update = PartitionUpdate(table=one, key=bytes(4), items=(Row(clustering=(), cells=cells),))
+    payload = encode(Mutation(updates=(update,)), Stats(), [((), (e, a))])
+    tables = {one.id: one}
+    expected = ByObjects().messages(payload, 7, tables.get, SOURCE)
+    assert ByBytes().messages(payload, 7, tables.get, SOURCE) == expected
 
 
 def outcome(way: ByObjects | ByBytes, payload: bytes, version: int, tables: Definitions) -> Sent | type[Exception]:
