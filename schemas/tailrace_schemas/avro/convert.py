@@ -42,7 +42,7 @@ def to_avro(cql_type: CqlType, data: bytes) -> tuple[object, bool]:
         value = coder.decode(data)
         if value is None:
             return None, False
-        exact = coder.exact or coder.encode(value) == data
+        exact = coder.gives_back(data, value)
     except DecodeError:
         return None, False
     rename = renaming(cql_type, True)

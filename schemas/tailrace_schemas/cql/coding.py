@@ -28,6 +28,10 @@ class Codec:
         """The bytes of a value."""
         raise NotImplementedError
 
+    def gives_back(self, data: bytes, value: object) -> bool:
+        """Whether `encode` gives `data` of the value that `decode` gave."""
+        return self.exact or self.encode(value) == data
+
 
 def wrong_size(kind: str, size: int, actual: int) -> DecodeError:
     """The error of a value that is not `size` bytes long."""

@@ -148,6 +148,9 @@ class VarintCodec(Codec):
             raise wrong_value("varint", "the text of an integer", value)
         return minimal(integer_value(value))
 
+    def gives_back(self, data: bytes, value: object) -> bool:  # noqa: ARG002 - a large one's text takes long to read
+        return _is_minimal(data)
+
 
 class DecimalCodec(Codec):
     """A 32-bit scale and a varint, as the text of BigDecimal.toString, which keeps both (DecimalType).
@@ -174,6 +177,9 @@ class DecimalCodec(Codec):
         unscaled, scale = scaled_value(value)
         return scale.to_bytes(4, "big", signed=True) + minimal(unscaled)
 
+    def gives_back(self, data: bytes, value: object) -> bool:  # noqa: ARG002 - as of a varint
+        return _is_minimal(data[4:])
+
 
 def minimal(value: int) -> bytes:
     """The shortest two's complement bytes of `value`, at least one: java.math.BigInteger.toByteArray."""
@@ -181,11 +187,16 @@ def minimal(value: int) -> bytes:
     return value.to_bytes(bits // 8 + 1, "big", signed=True)
 
 
+def _is_minimal(data: bytes) -> bool:
+    """Whether these are the shortest two's complement bytes of their value: the first says more than the sign."""
+    return len(data) < 2 or data[0] not in (0, 255) or (data[0] ^ data[1]) > 127
+
+
 def integer_text(value: int) -> str:
     """The decimal digits of `value`, with a minus sign where it is negative; any size."""
     if value.bit_length() <= _SHORT_BITS:
         return str(value)
-    digits = format(_as_decimal(abs(value), value.bit_length()), "f")
+    digits = format(_as_decimal(abs(value), value.bit_length(), {}), "f")
     return "-" + digits if value < 0 else digits
 
 
@@ -229,15 +240,18 @@ def scaled_value(text: str) -> tuple[int, int]:
     return (-unscaled if sign else unscaled), scale
 
 
-def _as_decimal(value: int, bits: int) -> decimal.Decimal:
+def _as_decimal(value: int, bits: int, powers: dict[int, decimal.Decimal]) -> decimal.Decimal:
     # Halves by bits, so that libmpdec's fast multiplication does the work that str() does in quadratic time.
     if bits <= _SHORT_BITS:
         return decimal.Decimal(value)
     low_bits = bits >> 1
     high = value >> low_bits
     low = value - (high << low_bits)
-    shifted = _EXACT.multiply(_as_decimal(high, bits - low_bits), _EXACT.power(decimal.Decimal(2), low_bits))
-    return _EXACT.add(shifted, _as_decimal(low, low_bits))
+    # Halves of one size have the same power.
+    if low_bits not in powers:
+        powers[low_bits] = _EXACT.power(decimal.Decimal(2), low_bits)
+    shifted = _EXACT.multiply(_as_decimal(high, bits - low_bits, powers), powers[low_bits])
+    return _EXACT.add(shifted, _as_decimal(low, low_bits, powers))
 
 
 def _from_digits(digits: str) -> int:

@@ -25,7 +25,6 @@ AS_BYTES: Final = frozenset(
 """The types whose values stay bytes in a column: all of a column become an array at once."""
 NOTHING_DELETED: Final[list[str]] = []
 """What most changes have for `deleted`: one and the same object, so that a comparison by identity finds it."""
-_MINIMAL_FROM: Final = {"decimal": 4, "varint": 0}  # where the number begins whose bytes need not be minimal
 _DIGEST: Final = 16
 _NOT_ONE_ROW: Final = (Op.DELETE_RANGE, Op.TRUNCATE)
 
@@ -41,16 +40,14 @@ class ValueColumn:
         self.values: list[object] = [None] * rows
         self._codec: Codec = codec(column.type)
         self._rename: Convert | None = renaming(column.type, True)
-        self._number_at: int = _MINIMAL_FROM.get(column.type.kind, -1)
 
     def put(self, row: int, data: bytes) -> bool:
         """Have a value in a row; False, and nothing is done, where that would not give back exactly these bytes."""
         if self.as_bytes:
             self.values[row] = data
             return True
-        coder = self._codec
-        value = coder.decode(data)
-        if value is None or not (coder.exact or self._exact(coder, value, data)):
+        value = self._codec.decode(data)
+        if value is None or not self._codec.gives_back(data, value):
             return False
         self.values[row] = value if self._rename is None else self._rename(value)
         return True
@@ -62,15 +59,6 @@ class ValueColumn:
             return
         value = self._codec.decode(data)
         self.values[row] = value if value is None or self._rename is None else self._rename(value)
-
-    def _exact(self, coder: Codec, value: object, data: bytes) -> bool:
-        start = self._number_at
-        if start < 0:
-            return coder.encode(value) == data
-        if len(data) == start + 1:
-            return True
-        first, second = data[start], data[start + 1]
-        return not ((first == 0 and second < 0x80) or (first == 0xFF and second >= 0x80))
 
 
 class ChangeColumns:

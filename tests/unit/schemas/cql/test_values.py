@@ -187,6 +187,7 @@ def test_bytes_are_a_value_or_a_decode_error(case: tuple[CqlType, bytes]) -> Non
         return
     again = coder.encode(value)
     assert again == data or not coder.exact
+    assert coder.gives_back(data, value) == (again == data)
     # What was written once is written the same for ever, NaNs apart.
     if "nan" not in repr(value):
         assert coder.decode(again) == value
@@ -199,6 +200,13 @@ def test_bytes_of_types_the_driver_lacks(kind: str, data: bytes) -> None:
     except DecodeError:
         return
     assert codec(CqlType(kind)).decode(codec(CqlType(kind)).encode(value)) == value
+
+
+@given(st.sampled_from([("varint", b""), ("decimal", bytes(4))]), st.binary(min_size=1, max_size=4))
+def test_numbers_in_their_shortest_bytes(kind: tuple[str, bytes], number: bytes) -> None:
+    coder, data = codec(CqlType(kind[0])), kind[1] + number
+    value = coder.decode(data)
+    assert coder.gives_back(data, value) == (coder.encode(value) == data)
 
 
 def test_numbers_beyond_the_interpreters_limits() -> None:
