@@ -184,9 +184,13 @@ class CdcRaw:
     def keep(self, segments: frozenset[int]) -> None:
         """From now on these, and no others, are not released: something of them is not in Kafka yet.
 
-        Those that Cassandra deletes, as they have no index, are put into the spool. Raises ServiceError.
+        Raises ServiceError where one cannot be kept.
         """
         self._ends.retain(segments)
+        self._save(segments)
+
+    def _save(self, segments: frozenset[int]) -> None:
+        """Put those of some segments that have no index into the spool: Cassandra deletes them. Raises ServiceError."""
         if self._spool is not None:
             for id, path in self._recovery.save(segments, self._spool):
                 self._ends.note(id, path)
@@ -254,7 +258,11 @@ class CdcRaw:
         )
 
     def quarantine(self, position: Position, error: DecodeError) -> None:
-        """Read the segment no further: `position` is its last good mutation. Its files stay; others go on."""
+        """Read the segment no further: `position` is its last good mutation. Its files stay; others go on.
+
+        Raises ServiceError where they cannot be kept.
+        """
+        self._save(frozenset({position.segment}))
         if self._current is not None and self._current.file.id == position.segment:
             self._close_current()
         self._ends.quarantine(position, error)

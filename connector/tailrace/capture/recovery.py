@@ -113,7 +113,7 @@ class Recovery:
         return entries, error
 
     def save(self, segments: Collection[int], spool: Spool) -> Iterator[tuple[int, Path]]:
-        """Put those of some segments that have no index into the spool: Cassandra deletes them. Raises ServiceError."""
+        """Put those of some segments that have no index into the spool, and say where. Raises ServiceError."""
         files = {} if self._unindexed is None else self._unindexed.files(segments)
         for segment, (path, descriptor) in files.items():
             yield segment, spool.save(path.name, descriptor)

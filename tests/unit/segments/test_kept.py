@@ -17,6 +17,7 @@ from tailrace.retention.spool import Spool
 from tailrace.schema.ddl_log import SchemaLog
 from tailrace.segments.kept import KeptSegments, Unindexed, interest_in
 from tailrace.state import Missing, Resume
+from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.position import Position
 from tests.unit.capture.segments import SegmentWriter, written
 from tests.unit.mutations import EPOCH, deletion, mutation
@@ -314,6 +315,28 @@ def test_one_with_a_parked_mutation_is_kept_though_cassandra_deletes_it(node: No
     node.capture.keep(frozenset())
     assert node.capture.release(Position(1, 6, FAR)) == (5,)
     assert not any(node.spool.directory.glob("CommitLog-*"))
+    assert node.capture.losses == ()
+
+
+@pytest.mark.parametrize("gone", ["before", "after"])
+def test_one_in_quarantine_is_kept_though_cassandra_deletes_it(node: Node, gone: str) -> None:
+    node.begun()
+    segment = node.segment(5, some(1), some(2))
+    node.follow()
+    node.segment(6, some(4)).sync(completed=True)
+    if gone == "before":
+        segment.vanish()
+    assert node.capture.read(1) == []
+    node.follow()
+    assert node.capture.read(1)
+    node.capture.quarantine(Position(1, 5, 0), DecodeError("no value"))
+    if gone == "after":
+        segment.vanish()
+    assert [id for id, _ in node.read()] == [6]
+    node.start(replace(node.record(Position(1, 6, FAR)), quarantined=tuple(node.capture.quarantined.values())))
+    assert node.read() == []
+    assert 5 not in node.capture.release(Position(1, 6, FAR))
+    assert (node.spool.directory / segment.link.name).exists()
     assert node.capture.losses == ()
 
 
