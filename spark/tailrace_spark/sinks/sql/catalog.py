@@ -93,7 +93,8 @@ class Catalog:
     ) -> tuple[LayoutTables, list[ColumnPlace]]:
         """The tables that follow `table`, made or widened first where needed, and the columns to show again.
 
-        Those are dropped ones, and ones whose user type has other fields now. `announced`: see `Delivered`.
+        Those are dropped ones, and ones whose user type has other fields now, until `note_shown` says that it is done.
+        `announced`: see `Delivered`.
         """
         existing = self._known.get(table.id)
         # A definition that is announced again is the newest once more, and gives the names.
@@ -102,10 +103,17 @@ class Catalog:
             return existing, []
         if existing is None:
             existing = self._load(connection, table.id) or self._make(connection, table, announced)
-        tables, stale = self._widen(connection, existing, table, announced)
-        self._known[table.id] = tables
+        tables = self._known[table.id] = self._widen(connection, existing, table, announced)
         self._seen[id(table)] = table
-        return tables, stale
+        return tables, [column for column in tables.layout.columns if column.stale]
+
+    def note_shown(self, connection: sa.Connection, tables: LayoutTables) -> LayoutTables:
+        """The same tables, of which nothing is to be shown again any more."""
+        layout = tables.layout
+        layout = replace(layout, columns=tuple([replace(column, stale=False) for column in layout.columns]))
+        self._put(connection, layout)
+        self._known[layout.definition.id] = tables_of(layout)
+        return self._known[layout.definition.id]
 
     def known(self, table_id: UUID) -> LayoutTables | None:
         """The tables of a source table that was asked for since `forget`."""
@@ -241,31 +249,29 @@ class Catalog:
     def _wished(self, table: Table) -> str:
         return wished_name(self._template, table.keyspace, table.name, self._dialect.name)
 
-    def _widen(
-        self, connection: sa.Connection, existing: LayoutTables, table: Table, announced: int
-    ) -> tuple[LayoutTables, list[ColumnPlace]]:
+    def _widen(self, connection: sa.Connection, existing: LayoutTables, table: Table, announced: int) -> LayoutTables:
         old = existing.layout
         record = define(old.record, table, announced)
         if record == old.record:
-            return existing, []
+            return existing
         self._require_alters(table)
         existing = self._renamed(connection, existing, table, announced)
         old = existing.layout
         layout = lay_out(record, old.name, self._dialect.name, self._limit, old.columns)
-        tables = tables_of(layout)
-        changed = sa.update(TABLES).where(TABLES.c.table_id == str(table.id))
-        connection.execute(changed.values(**_row_of(layout)))
+        # MySQL commits at the next DDL: who goes on from there has to know what is yet to be shown again.
+        tables = tables_of(_with_stale(old, layout))
+        self._put(connection, tables.layout)
         if layout.columns != old.columns:
             self._add_columns(connection, tables, existing, layout.columns[len(old.columns) :])
             self._views.replace(connection, tables, old)
         if record.definition == old.definition:
-            return tables, []
+            return tables
         pairs = list(zip(old.columns, layout.columns, strict=False))
         dropped = [now for was, now in pairs if was.live and not now.live]
         renamed = [now for was, now in pairs if was.shown != now.shown]
         added = len(layout.columns) - len(old.columns)
         log.info("%s changed: %d columns added, %d dropped, %d renamed", layout.name, added, len(dropped), len(renamed))
-        return tables, dropped + _read_anew(old, layout)
+        return tables
 
     def _add_columns(
         self,
@@ -299,11 +305,14 @@ class Catalog:
             connection.exec_driver_sql(statement)
         for index in (*new_tables.state.indexes, *new_tables.rows.indexes):
             connection.execute(CreateIndex(index))
-        renamed = sa.update(TABLES).where(TABLES.c.table_id == str(layout.definition.id))
-        connection.execute(renamed.values(**_row_of(layout)))
+        self._put(connection, layout)
         self._known.pop(layout.definition.id, None)
         used |= objects(layout.name)
         return layout, new_tables
+
+    def _put(self, connection: sa.Connection, layout: Layout) -> None:
+        changed = sa.update(TABLES).where(TABLES.c.table_id == str(layout.definition.id))
+        connection.execute(changed.values(**_row_of(layout)))
 
     def _quote(self, name: str) -> str:
         return self._dialect.identifier_preparer.quote(name)
@@ -314,15 +323,15 @@ def _taken(layouts: Iterable[Layout]) -> set[str]:
     return set(CATALOG.tables).union(*[objects(layout.name) for layout in layouts])
 
 
-def _read_anew(old: Layout, new: Layout) -> list[ColumnPlace]:
-    """The columns whose stored values read otherwise by the new definition.
+def _with_stale(old: Layout, new: Layout) -> Layout:
+    """The new layout, in which columns are stale whose stored values read otherwise by its definition.
 
-    The fields of a user type are others, or the column was dropped and added again since, with no write between.
+    The column was dropped, perhaps to be added again with no write between, or the fields of its user type are others.
     """
-    old_readings, new_readings = _readings(old.definition), _readings(new.definition)
-    columns = [now for was, now in zip(old.columns, new.columns, strict=False) if was.live and now.live]
-    named = [(column, (column.kind, column.source)) for column in columns]
-    return [column for column, name in named if name in old_readings and old_readings[name] != new_readings[name]]
+    readings, new_readings = _readings(old.definition), _readings(new.definition)
+    names = {name for name, reading in readings.items() if new_readings.get(name) != reading}
+    columns = [replace(column, stale=column.stale or (column.kind, column.source) in names) for column in new.columns]
+    return replace(new, columns=tuple(columns))
 
 
 def _readings(table: Table) -> dict[tuple[ColumnKind, str], tuple[CqlType, int | None]]:
@@ -332,7 +341,7 @@ def _readings(table: Table) -> dict[tuple[ColumnKind, str], tuple[CqlType, int |
 
 
 def _row_of(layout: Layout) -> dict[str, str]:
-    columns = [[p.kind.value, p.source, p.shown, p.stored, p.spec, p.live] for p in layout.columns]
+    columns = [[p.kind.value, p.source, p.shown, p.stored, p.spec, p.live, p.stale] for p in layout.columns]
     return {
         "table_id": str(layout.definition.id),
         "name": layout.name,

@@ -71,7 +71,8 @@ class ColumnNames:
 class ColumnPlace:
     """Where a source column stands: its name in the view, its name and type in the table below.
 
-    `live` is False once the source dropped it: the stored column stays, empty, and leaves the view.
+    `live` is False once the source dropped it: the stored column stays, empty, and leaves the view. `stale` is True
+    until rows with a value in it are shown as the newest definition has them.
     """
 
     kind: ColumnKind
@@ -80,6 +81,7 @@ class ColumnPlace:
     stored: str
     spec: str
     live: bool = True
+    stale: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,7 +158,9 @@ class TableMerges:
             if self._dialect == MYSQL and self.turns.take(connection, table.id):  # DDL has ended the turn
                 raise ServiceError(f"{table}: a replay or a repair has written it meanwhile")
             if stale:
-                merge.show_again(connection, stale, int(self._clock()))
+                with connection.begin_nested():  # MySQL has none around it, for DDL would end that
+                    merge.show_again(connection, stale, int(self._clock()))
+                    merge = self.of(self._catalog.note_shown(connection, tables))
         if merge is None:
             raise ValueError("no definition to merge by")
         return merge

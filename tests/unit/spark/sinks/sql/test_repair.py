@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
+from tailrace_schemas.table import DroppedColumn
 from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.sinks.protocol import write_here
+from tailrace_spark.sinks.sql.merge import VisibleTable
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tests import mariadb
 from tests.support.shop import WIDE
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import Database, piece
+from tests.unit.spark.sinks.sql import writing
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(mariadb.missing() is not None, reason=str(mariadb.missing()))]
 OBJECTS = ("__state", "__rows", "__static")
@@ -53,3 +57,19 @@ def test_what_somebody_took_away_is_not_made_anew(database: Database, taken: str
         connection.exec_driver_sql(f"DROP TABLE shop_wide{taken}")
     assert write(database, 2).deferred == 2
     assert f"shop_wide{taken}" not in database.names()
+
+
+def test_rows_lose_a_dropped_column_though_the_first_try_failed(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("somebody is in the way")
+
+    narrow = replace(WIDE, regular=(), dropped=(DroppedColumn(WIDE.regular[0], 10),))
+    later = Log(narrow).insert((2,), (2,), 20)
+    assert writing.write(database, Log(WIDE).update((1,), (1,), 5, v="a")).rows == 1
+    with monkeypatch.context() as broken:
+        broken.setattr(VisibleTable, "update", fail)
+        assert writing.write(database, later).deferred == 1
+    assert writing.write(database, later).deferred == 0
+    assert database.select("SELECT * FROM shop_wide") == [(2, 2, None)]
