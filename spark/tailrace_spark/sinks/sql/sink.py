@@ -405,14 +405,15 @@ class SqlSink:
 
     def _sweep_table(self, connection: sa.Connection, tables: LayoutTables) -> int:
         merge, now = self._merges.of(tables), int(self._clock())
-        swept = merge.sweep(connection, now)
-        if self._merge_horizon is not None:
-            purged, written = merge.purge(connection, now - self._merge_horizon, now, self._purged_at_once)
-            if written is not None:
-                self._pieces.purges.note(connection, tables.layout.definition.id, written)
-            if purged:
-                log.debug("%s: %d rows purged", tables.layout.name, purged)
-        return swept
+        with connection.begin_nested():  # in MySQL too, as there is no DDL: half a sweep would not be made again
+            swept = merge.sweep(connection, now)
+            if self._merge_horizon is not None:
+                purged, written = merge.purge(connection, now - self._merge_horizon, now, self._purged_at_once)
+                if written is not None:
+                    self._pieces.purges.note(connection, tables.layout.definition.id, written)
+                if purged:
+                    log.debug("%s: %d rows purged", tables.layout.name, purged)
+            return swept
 
 
 def stored_rows(connection: sa.Connection, tables: LayoutTables) -> Iterator[StoredVisible]:

@@ -14,6 +14,7 @@ from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.sinks.sql.merge import VisibleTable
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tests import mariadb
+from tests.support.expiry import Time, expiring
 from tests.support.shop import WIDE
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import Database, piece
@@ -73,3 +74,17 @@ def test_rows_lose_a_dropped_column_though_the_first_try_failed(
         assert writing.write(database, later).deferred == 1
     assert writing.write(database, later).deferred == 0
     assert database.select("SELECT * FROM shop_wide") == [(2, 2, None)]
+
+
+def test_what_expires_goes_though_the_first_sweep_failed(database: Database) -> None:
+    time = Time()
+    with closing(SqlSink(database.url, clock=time)) as sink:
+        write_here(sink, [piece([expiring(Log(WIDE).insert((1,), (1,), 5, v="a"), 200)])])
+        time.now = 300
+        with database.engine.begin() as connection:
+            connection.exec_driver_sql("RENAME TABLE shop_wide__rows TO hidden")
+        assert sink.sweep() == 0
+        with database.engine.begin() as connection:
+            connection.exec_driver_sql("RENAME TABLE hidden TO shop_wide__rows")
+        assert sink.sweep() == 1
+    assert database.select("SELECT * FROM shop_wide") == []
