@@ -68,6 +68,7 @@ _STEPS: Final = (
     "DELETE FROM {} WHERE k = 1",
 )
 _DROPS: Final = ("DROP VIEW IF EXISTS {}_view", "DROP TABLE IF EXISTS {}")
+_LONGEST_CHARACTER: Final = 4  # bytes
 _SAYS_POOLED: Final = "a pooler stands before it: no statement is prepared; pool_mode may be session or transaction"
 
 
@@ -239,6 +240,8 @@ def _prepare(engine: sa.Engine) -> None:
         cursor = connection.cursor()
         for statement in statements:
             cursor.execute(statement)
+        if engine.dialect.name == MYSQL:
+            _refuse_large_statements(connection, cursor, engine.dialect.loaded_dbapi)
         cursor.close()
         connection.commit()
 
@@ -249,6 +252,23 @@ def _prepare(engine: sa.Engine) -> None:
         def _begin(connection: sa.Connection) -> None:
             only_reads = connection.get_execution_options().get(ONLY_READS, False)
             connection.exec_driver_sql("BEGIN" if only_reads else "BEGIN IMMEDIATE")
+
+
+def _refuse_large_statements(connection: Any, cursor: Any, dbapi: Any) -> None:
+    """Refuse, as a value, a statement for which the server would end the connection: a row may be too large for one."""
+    cursor.execute("SELECT @@max_allowed_packet")
+    [limit] = cursor.fetchone()
+    send = connection.query
+
+    def query(statement: str | bytes, *args: Any, **options: Any) -> Any:
+        if len(statement) * _LONGEST_CHARACTER >= limit:
+            if isinstance(statement, str):
+                statement = statement.encode(connection.encoding, "surrogateescape")
+            if len(statement) + 1 >= limit:
+                raise dbapi.DataError(1153, f"a statement of {len(statement)} bytes; max_allowed_packet is {limit}")
+        return send(statement, *args, **options)
+
+    connection.query = query
 
 
 def _share_sessions(engine: sa.Engine) -> None:

@@ -78,6 +78,16 @@ def test_a_large_partition_is_deleted_and_its_newer_rows_stay(database: Database
     assert database.select("SELECT count(*) FROM shop_orders__state") == [(1,)]
 
 
+@pytest.mark.slow
+def test_a_row_that_is_too_large_for_a_statement_holds_up_no_other(database: Database) -> None:
+    log = Log(table({"id": "int"}, regular={"b": "blob"}, keyspace="shop", name="blobs"))
+    zeros = bytes(9 << 20)  # PyMySQL writes a byte as two digits, and MariaDB takes 16 MiB
+    refused = int(database.dialect == "mysql")
+    rows = [log.insert((number,), (), 1, b=value) for number, value in enumerate((b"a", zeros, b"b"))]
+    assert write(database, *rows) == Summary(3 - refused, 3 - refused, refused)
+    assert database.select("SELECT id FROM shop_blobs") == [(0,), *[(1,)][refused:], (2,)]
+
+
 OLD, NEW = Assignment(1_000, bytes(15) + b"\x01"), Assignment(2_000, bytes(15) + b"\x11")
 
 
