@@ -36,6 +36,7 @@ _META: Final = "tailrace"
 _WRITE: Final = "-write"
 _LEAST_FIELDS, _LEAST_NESTED = 1000, 50  # the servers' own limits
 _ROOM: Final = 200
+_MOST_ENTRIES: Final = 2**31 - 1  # by default 10,000
 _MICROS: Final = 1_000_000
 _ERASED: Final = "erased"
 
@@ -107,18 +108,21 @@ class TableIndex:
 
     def widen(self, documents: Documents) -> None:
         """Add the fields of a definition."""
-        fields, nested = _limits(documents)
-        self.client.put(f"/{name(self.index)}/_settings", {**fields, **nested})
+        self.client.put(f"/{name(self.index)}/_settings", _limits(documents))
         self.client.put(f"/{name(self.index)}/_mapping", {"properties": documents.properties})
 
 
-def _limits(documents: Documents) -> tuple[dict[str, int], dict[str, int]]:
-    """Room for all fields of a definition, and for more: tables may have more columns than indexes by default."""
+def _limits(documents: Documents) -> dict[str, int]:
+    """Room for all fields of a definition, and for more: tables may have more columns than indexes by default.
+
+    There is room for whatever entries a map may have, each of which is a nested document.
+    """
     fields, nested = count_fields(documents.properties)
-    return (
-        {"index.mapping.total_fields.limit": max(_LEAST_FIELDS, fields + _ROOM)},
-        {"index.mapping.nested_fields.limit": max(_LEAST_NESTED, nested + _ROOM)},
-    )
+    return {
+        "index.mapping.total_fields.limit": max(_LEAST_FIELDS, fields + _ROOM),
+        "index.mapping.nested_fields.limit": max(_LEAST_NESTED, nested + _ROOM),
+        "index.mapping.nested_objects.limit": _MOST_ENTRIES,
+    }
 
 
 class Indexes:
@@ -247,8 +251,7 @@ class Indexes:
         return None
 
     def _create(self, index: str, alias: str | None, documents: Documents) -> None:
-        fields, nested = _limits(documents)
-        settings: dict[str, int] = {**fields, **nested}
+        settings = _limits(documents)
         if self._settings.shards is not None:
             settings["number_of_shards"] = self._settings.shards
         if self._settings.replicas is not None:

@@ -94,6 +94,7 @@ def test_no_value_makes_the_server_refuse_its_row(kind: opensearch.Kind) -> None
         {"t": 86_399_999_999_999}, {"ip": "::ffff:1.2.3.4"}, {"ip": "fe80::1"}, {"A b": "x" * 40_000}, {"A b": ""},
         {"A b": "\0\n\u2028"}, {"l": {"=": None, 1: "y" * 40_000}}, {"raw": b"\1" * 40_000}, {"m": {"=": None, "": 0}},
         {"gap": {"months": -(2**31), "days": 0, "nanoseconds": -(2**63) + 1}},
+        {"m": {"=": None, **{str(number): number for number in range(10_001)}}},
     ]  # fmt: skip
     keys = [f"00000000-0000-0000-0000-{number:012}" for number in range(len(odd))]
     for key, values in zip(keys, odd, strict=True):
