@@ -95,6 +95,8 @@ class Documents:
             name: field_of(column.type) for name, column in zip(names, columns, strict=True)
         }
         """The mapping's fields of the source's columns, in its order."""
+        self.names = {(column.kind, column.name): name for name, column in zip(names, columns, strict=True)}
+        """What the fields of the source's columns are called."""
         fields = [(name, render(column.type)) for name, column in zip(names, columns, strict=True)]
         keys, statics = len(table.key), len(self._static.columns)
         self._key_shown = fields[:keys]

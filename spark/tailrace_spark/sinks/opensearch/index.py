@@ -279,9 +279,10 @@ def widens(former: Table, definition: Table) -> bool:
     """Whether the index of one definition has but to be widened for another."""
     if former == definition:
         return True
-    existing, new = Documents(former).properties, Documents(definition).properties
+    existing, new = Documents(former), Documents(definition)
     same_keys = [column.name for column in former.key] == [column.name for column in definition.key]
-    return same_keys and former.dropped == definition.dropped and covers(existing, new)
+    same_names = same_keys and existing.names.items() <= new.names.items()
+    return same_names and former.dropped == definition.dropped and covers(existing.properties, new.properties)
 
 
 _FILTER: Final = {"term": {f"{OWN}.there": True}}

@@ -23,7 +23,7 @@ from tailrace_spark.merge.stored_row import ROW
 from tailrace_spark.rowstate.truncation import EVERYTHING, HostTruncation, TruncationState
 from tailrace_spark.sinks.opensearch.client import SearchClient
 from tailrace_spark.sinks.opensearch.documents import Documents, count_fields, covers
-from tailrace_spark.sinks.opensearch.index import TableEntry, decode_entry, encode_entry
+from tailrace_spark.sinks.opensearch.index import TableEntry, decode_entry, encode_entry, widens
 from tailrace_spark.sinks.opensearch.settings import OpensearchSinkSettings
 from tailrace_spark.sinks.opensearch.state import (
     PartitionDocument,
@@ -216,6 +216,14 @@ def test_fields_are_counted_at_every_depth() -> None:
 def test_columns_called_as_the_server_s_own_fields_have_other_names() -> None:
     of = table({"_id": "int"}, regular={"__tailrace": "int", "_source": "int", "A b": "text"}, table_id=UUID(int=3))
     assert list(Documents(of).properties) == ["_id_2", "A_x20_b", "__tailrace_2", "_source_2"]
+
+
+def test_an_index_in_which_a_new_column_takes_the_name_of_another_is_rebuilt() -> None:
+    former = table({"k": "int"}, regular={"_id_2": "int"}, table_id=UUID(int=3))
+    definition = table({"k": "int"}, regular={"_id": "int", "_id_2": "int"}, table_id=UUID(int=3))
+    assert Documents(definition).properties.items() > Documents(former).properties.items()
+    assert not widens(former, definition)
+    assert widens(former, table({"k": "int"}, regular={"_id_2": "int", "a": "int"}, table_id=UUID(int=3)))
 
 
 @pytest.mark.promise("opensearch.purge")
