@@ -45,6 +45,7 @@ from tailrace_spark.sinks.table_faults import shown_in_sink
 
 _AT_A_TIME: Final = 100  # rows: so often another thread gets its turn, which compiled code does not give by itself
 _WRITTEN_AT_ONCE: Final = 4_000
+_MOST_COLUMNS: Final = 1_600  # of a table in PostgreSQL
 
 
 class VisibleTable:
@@ -158,7 +159,8 @@ class VisibleTable:
 class RowWriter:
     """Writes in the caller's transaction.
 
-    PostgreSQL gets changed rows once, in a temporary table with the columns of both, and updates each from there.
+    PostgreSQL gets changed rows once, in a temporary table with the columns of both, and updates each from there. Of
+    tables that are too wide for that it gets them as other databases do.
     Where a row's page has room, an update leaves the indexes alone.
     """
 
@@ -200,7 +202,7 @@ class RowWriter:
         """Put rows in the place of those that are there, and take away what is left of none, or shows no more."""
         stored = [changed for changed in rows if changed.row is not None]
         if stored:
-            if connection.dialect.name == POSTGRESQL:
+            if connection.dialect.name == POSTGRESQL and len(self._staged.columns) <= _MOST_COLUMNS:
                 self._update_staged(connection, stored)
             else:
                 overwrite(connection, self._state.table, self._state_names, [update.row or () for update in stored])

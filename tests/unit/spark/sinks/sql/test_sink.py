@@ -20,6 +20,7 @@ from tailrace_spark.batch.delivery import Piece, SinkProgress, Summary
 from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.sinks.sql.settings import SUFFIXES
 from tailrace_spark.sinks.sql.sink import SqlSink
+from tests import postgres
 from tests.support.shop import ORDERS, PLAIN
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.rowstate.counters import Shard, context
@@ -76,6 +77,16 @@ def test_a_large_partition_is_deleted_and_its_newer_rows_stay(database: Database
     write(database, log.delete_partition(("a",), 11))
     assert database.select("SELECT count(*) FROM shop_orders") == [(0,)]
     assert database.select("SELECT count(*) FROM shop_orders__state") == [(1,)]
+
+
+@pytest.mark.slow
+def test_rows_of_the_widest_table_of_postgresql_change() -> None:
+    columns = dict.fromkeys([f"v{number}" for number in range(1_597)], "int")
+    log = Log(table({"id": "int"}, regular=columns, keyspace="shop", name="widest"))
+    with closing(Database(postgres.new_database())) as database:
+        for number in range(2):
+            assert write(database, log.insert((1,), (), number, **{f"v{number}": number})) == Summary(1, 1)
+        assert database.select("SELECT id, v0, v1 FROM shop_widest") == [(1, 0, 1)]
 
 
 @pytest.mark.slow
