@@ -178,8 +178,8 @@ class DeferredTables:
         changes: Sequence[DeferredChange],
         why: str,
         now: int,
-    ) -> None:
-        """Keep changes of a table, and why; `now` in seconds since the epoch."""
+    ) -> int:
+        """Keep changes of a table, and why; how many. `now` in seconds since the epoch."""
         existing = connection.execute(
             sa.select(DEFERRED_TABLES.c.definition, DEFERRED_TABLES.c.since).where(
                 DEFERRED_TABLES.c.table_id == str(table.id)
@@ -197,6 +197,7 @@ class DeferredTables:
             [column.name for column in DEFERRED.columns],
             [_row(table, change) for change in changes],
         )
+        return len(changes)
 
     def kept(self, connection: sa.Connection, table_id: UUID, size: int) -> Iterator[list[DeferredChange]]:
         """The changes that are kept of a table, some at a time; each is forgotten once the next are asked for."""

@@ -173,25 +173,40 @@ class TableMerges:
         letters: list[DeadLetter],
         gather: Callable[[Sequence[Mergeable]], BatchChanges],
     ) -> int:
-        """Merge changes under a savepoint; where one of them is refused, quarters of them, until it stands alone.
+        """Merge changes; how many rows changed. `letters` gets those that are refused."""
 
-        One in many is found in as many steps as by halves; where all are refused, it is a third fewer.
-        """
-        if not changes:
-            return 0
-        try:
-            batch = gather(changes)
-            with connection.begin_nested():
-                return merge.merge(connection, batch, int(self._clock()))
-        except Exception as error:
-            if not _of_a_change(error):
+        def merged(some: Sequence[Mergeable]) -> int:
+            try:
+                return merge.merge(connection, gather(some), int(self._clock()))
+            except Exception:
+                merge.reload()
                 raise
-            merge.reload()
-            if len(changes) == 1:
-                letters.append(DeadLetter(changes[0].record_id, refusal_of(error), changes[0].message))
-                return 0
-        parts = chunks(changes, -(-len(changes) // 4))
-        return sum(self.merge_by_parts(connection, merge, chunk, letters, gather) for chunk in parts)
+
+        return by_parts(connection, changes, letters, merged)
+
+
+def by_parts(
+    connection: sa.Connection,
+    changes: Sequence[Mergeable],
+    letters: list[DeadLetter],
+    write: Callable[[Sequence[Mergeable]], int],
+) -> int:
+    """Write changes under a savepoint; where one of them is refused, quarters of them, until it stands alone.
+
+    One in many is found in as many steps as by halves; where all are refused, it is a third fewer.
+    """
+    if not changes:
+        return 0
+    try:
+        with connection.begin_nested():
+            return write(changes)
+    except Exception as error:
+        if not _of_a_change(error):
+            raise
+        if len(changes) == 1:
+            letters.append(DeadLetter(changes[0].record_id, refusal_of(error), changes[0].message))
+            return 0
+    return sum(by_parts(connection, chunk, letters, write) for chunk in chunks(changes, -(-len(changes) // 4)))
 
 
 def refusal_of(error: Exception) -> str:
@@ -341,23 +356,19 @@ class PieceMerges:
     ) -> int:
         table, announced = newest_definition(changes)
         self.merges.truncations(connection, table.id).store(connection, truncated.truncations)
-        deferred: list[DeferredChange] = []
+        keep = partial(self.deferred.keep, connection, table, announced, why=why, now=int(self._clock()))
+        deferred = 0
         if truncated.erased is not None:
             self.deferred.erase(connection, table.id, truncated.erased)
             truncation = next(delivered for delivered in changes if delivered.change.op is Op.TRUNCATE)
-            deferred.append(deferred_erasure(truncation.record_id, truncated.erased))
-        for delivered in truncated.left:
-            try:
-                deferred.append(deferred_change(delivered))
-            except Exception as error:
-                if not is_of_table(error):
-                    raise
-                letters.append(DeadLetter(delivered.record_id, reason_of(error), delivered.message))
-        self.deferred.keep(connection, table, announced, deferred, why, int(self._clock()))
+            deferred += keep([deferred_erasure(truncation.record_id, truncated.erased)])
+        deferred += by_parts(
+            connection, truncated.left, letters, lambda some: keep([deferred_change(delivered) for delivered in some])
+        )
         log.warning(
             "%s: deferred %d changes to tailrace_deferred_changes, other tables go on; will retry: %s",
             table,
-            len(deferred),
+            deferred,
             why,
         )
-        return len(deferred)
+        return deferred

@@ -39,6 +39,17 @@ def execute(database: Database, *statements: str) -> None:
             connection.exec_driver_sql(statement)
 
 
+@pytest.mark.slow
+def test_what_is_too_large_to_be_deferred_holds_up_no_other_table(database: Database) -> None:
+    blobs = table({"id": "int"}, regular={"b": "blob"}, keyspace="shop", name="blobs", table_id=UUID(int=8))
+    log, other, refused = Log(blobs), Log(OTHER), int(database.dialect == "mysql")
+    write(database, log.insert((1,), (), 1, b=b"a"), other.insert((1,), (), 1, v="a"))
+    execute(database, "ALTER TABLE shop_blobs__state RENAME TO elsewhere")
+    large, small = log.insert((2,), (), 1, b=bytes(9 << 20)), log.insert((3,), (), 1, b=b"b")
+    summary = write(database, large, small, other.update((1,), (), 2, v="b"))
+    assert summary == Summary(1, 1, refused, 2 - refused)
+
+
 def test_a_table_that_was_taken_away_waits_and_the_others_go_on(database: Database) -> None:
     plain, other, time = Log(PLAIN), Log(OTHER), Time(100)
     sink = SqlSink(database.url, clock=time)
