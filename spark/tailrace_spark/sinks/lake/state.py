@@ -226,7 +226,11 @@ def stored_partitions(
 
 def _octets(column: Any) -> list[Any]:
     """The values of a column of binary, bytes or None."""
-    array = column.combine_chunks()
+    # One array holds 2 GiB of them, and a column more.
+    return [value for chunk in column.chunks for value in _octets_of(chunk)]
+
+
+def _octets_of(array: Any) -> list[Any]:
     if not len(array):
         return []
     _, offset_buffer, data = array.buffers()

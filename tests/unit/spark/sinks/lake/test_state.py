@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from tailrace_schemas.change import Change
@@ -14,7 +16,7 @@ from tailrace_schemas.streams import Assignment
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.lake.fast_rows import bucket_of
-from tailrace_spark.sinks.lake.state import StateTable, read_now, reading
+from tailrace_spark.sinks.lake.state import SCHEMA, StateTable, read_now, reading, stored_rows
 from tailrace_spark.sinks.protocol import write_here
 from tests.support.expiry import expiring
 from tests.unit.spark.cassandra import Log
@@ -112,3 +114,14 @@ def test_what_fails_aside_fails_the_batch(tmp_path: Path) -> None:
         path.with_suffix(".away").rename(path)
     assert followed.everything() == before
     assert write(followed, second) > 0
+
+
+def test_stored_rows_may_have_more_than_an_array_of_arrow_holds() -> None:
+    """2 GiB, here of nulls: these have bytes in the array, and none in what comes of it."""
+    octets, count = 64 << 20, 33
+    offsets = pa.py_buffer(np.array([0, octets], np.int32))
+    large = pa.Array.from_buffers(pa.binary(), 1, [pa.py_buffer(b"\0"), offsets, pa.py_buffer(bytes(octets))])
+    keys = pa.array([str(number).encode() for number in range(count)])
+    columns = {name: pa.nulls(count, SCHEMA.field(name).type) for name in SCHEMA.names}
+    columns |= {"key": keys, "clustering": keys, "state": pa.chunked_array([large] * count)}
+    assert stored_rows(pa.table(columns)).states == [None] * count
