@@ -389,12 +389,13 @@ class SqlSink:
             self._pieces.deferred.forget(connection, table.id)
             return 0
         merge = self._merges.by_definitions(connection, [(table, record.announced)])
-        erased = self._pieces.deferred.erasure(connection, table.id)
-        rows = 0 if erased is None else merge.erase(connection, erased, int(self._clock()))
-        for some in self._pieces.deferred.kept(connection, table.id, _DEFERRED_AT_ONCE):
-            rows += self._merges.merge_by_parts(connection, merge, some, letters, gather_deferred)
-        self._pieces.deferred.release(connection, table.id)
-        return rows
+        with connection.begin_nested():  # in MySQL too, now that there is no more DDL: letters would be lost
+            erased = self._pieces.deferred.erasure(connection, table.id)
+            rows = 0 if erased is None else merge.erase(connection, erased, int(self._clock()))
+            for some in self._pieces.deferred.kept(connection, table.id, _DEFERRED_AT_ONCE):
+                rows += self._merges.merge_by_parts(connection, merge, some, letters, gather_deferred)
+            self._pieces.deferred.release(connection, table.id)
+            return rows
 
     def _swept(self, connection: sa.Connection, tables: LayoutTables) -> int:
         run = partial(self._sweep_table, connection, tables)

@@ -5,20 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from uuid import UUID
 
 import pytest
 
 from tailrace_schemas.table import DroppedColumn
 from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.sinks.protocol import write_here
+from tailrace_spark.sinks.sql.catalog import TakenError
+from tailrace_spark.sinks.sql.deferred import DeferredTables
 from tailrace_spark.sinks.sql.merge import VisibleTable
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tests import mariadb
 from tests.support.expiry import Time, expiring
+from tests.support.letters import MemoryLetters
 from tests.support.shop import WIDE
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import Database, piece
 from tests.unit.spark.sinks.sql import writing
+from tests.unit.tables import table
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(mariadb.missing() is not None, reason=str(mariadb.missing()))]
 OBJECTS = ("__state", "__rows", "__static")
@@ -88,3 +93,29 @@ def test_what_expires_goes_though_the_first_sweep_failed(database: Database) -> 
             connection.exec_driver_sql("RENAME TABLE hidden TO shop_wide__rows")
         assert sink.sweep() == 1
     assert database.select("SELECT * FROM shop_wide") == []
+
+
+def test_what_is_refused_of_deferred_changes_is_told_though_the_first_try_failed(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise TakenError("somebody is in the way")
+
+    time, letters, long = Time(), MemoryLetters(), "x" * 2_049  # as a clustering it has no room
+    log = Log(table({"id": "int"}, {"c": "text"}, regular={"v": "int"}, keyspace="shop", table_id=UUID(int=7)))
+    with closing(SqlSink(database.url, clock=time, letters=letters)) as sink:
+        write_here(sink, [piece([log.insert((1,), ("a",), 1, v=1)])])
+        with database.engine.begin() as connection:
+            connection.exec_driver_sql("RENAME TABLE shop_t__rows TO hidden")
+        for clustering in ("b", long):
+            assert write_here(sink, [piece([log.insert((1,), (clustering,), 1, v=1)])]).deferred == 1
+        with database.engine.begin() as connection:
+            connection.exec_driver_sql("RENAME TABLE hidden TO shop_t__rows")
+        with monkeypatch.context() as broken:
+            broken.setattr(DeferredTables, "release", fail)
+            time.now += 100
+            sink.sweep()
+        time.now += 100
+        sink.sweep()
+    assert len(letters.all) == 1
+    assert database.select("SELECT c FROM shop_t") == [("a",), ("b",)]
