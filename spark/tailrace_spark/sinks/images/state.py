@@ -15,6 +15,7 @@ from typing import Final
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
+from sqlalchemy.exc import DBAPIError
 
 from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_schemas.clustering import clustering_key, range_limits
@@ -27,7 +28,8 @@ from tailrace_spark.rowstate.deletions import NOTHING_DELETED, PartitionState
 from tailrace_spark.rowstate.partition import Clustering, ClusteringBytes, Partition, PartitionRow
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.sinks.state_store.bulk import insert, overwrite, stage
-from tailrace_spark.sinks.state_store.state_table import CHUNK, KEYS, STATE_COLUMNS, StateTable
+from tailrace_spark.sinks.state_store.engine import refuses_a_value
+from tailrace_spark.sinks.state_store.state_table import CHUNK, KEYS, STATE_COLUMNS, StateTable, chunks
 from tailrace_spark.sinks.state_store.tables import MYSQL, MYSQL_TABLE, STATE_BYTES, state_named
 
 IMAGES: Final = sa.MetaData()
@@ -278,8 +280,27 @@ def given_before(
     return images
 
 
-def keep_given(connection: sa.Connection, stream: str, images: Given) -> None:
-    """Keep the images that changes have now. Raises DBAPIError where one of them has had some."""
+def keep_given(connection: sa.Connection, stream: str, images: Given) -> Given:
+    """Keep the images that changes have now, and give them: those of a change that have no room there are not told.
+
+    Raises DBAPIError where one of them has had some.
+    """
+    try:
+        with connection.begin_nested():
+            _insert_given(connection, stream, images)
+            return images
+    except DBAPIError as error:
+        if not refuses_a_value(error):
+            raise
+    if len(images) == 1:
+        untold = {record_key: (None, expired) for record_key, (_, expired) in images.items()}
+        _insert_given(connection, stream, untold)
+        return untold
+    halves = chunks(images.items(), -(-len(images) // 2))
+    return {key: pair for half in halves for key, pair in keep_given(connection, stream, dict(half)).items()}
+
+
+def _insert_given(connection: sa.Connection, stream: str, images: Given) -> None:
     rows = [
         (stream, *record_key, images_text(of_change), images_text(expired or None))
         for record_key, (of_change, expired) in images.items()

@@ -278,8 +278,7 @@ class ImageStore:
             if expired_images:
                 expired[fresh[0].record_id.key] = expired_images
         given_now = {record_key: (images, expired.get(record_key, ())) for record_key, images in new_images.items()}
-        keep_given(connection, self._stream, given_now)
-        former |= given_now
+        former |= keep_given(connection, self._stream, given_now)
         imaged = [
             replace(delivered, images=Imaged(shapes[delivered.change.table.id], *former[delivered.record_id.key]))
             for delivered in changes

@@ -542,3 +542,13 @@ def test_images_beside_a_sink_note_their_formats_beside_its_own(database: Databa
         images_of(store, Stream().piece(LOG.insert(K, (1,), 1, amount=3)))
     names = {name for (name,) in database.select("SELECT name FROM tailrace_formats WHERE format = 1")}
     assert names >= {"tailrace_streams", "tailrace_images_tables", "tailrace_images__state"}
+
+
+@pytest.mark.slow
+def test_images_that_are_too_large_for_a_statement_are_not_told(database: Database) -> None:
+    photo = bytes(7 << 20)  # in a statement its state has 14 MiB, and its image more; MariaDB takes 16 MiB
+    changes = [LOG.insert(K, (line,), 1, photo=photo if line == 1 else b"a") for line in range(3)]
+    with closing(ImageStore(database.url, "s")) as store:
+        found = images_of(store, Stream().piece(*changes))
+        assert [images is None for images in found] == [False, database.dialect == "mysql", False]
+        assert images_of(store, Stream().piece(*changes)) == found
