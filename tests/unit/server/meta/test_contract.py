@@ -15,7 +15,7 @@ from alembic.migration import MigrationContext
 from tailrace_schemas.errors import SettingsError
 from tailrace_server.meta.credentials import ApiKeys, Role
 from tailrace_server.meta.database import MetaDatabase, now
-from tailrace_server.meta.leases import Leases
+from tailrace_server.meta.leases import Claim, Leases
 from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_server.meta.tables import metadata, subscribe
 from tailrace_server.meta.tables import worker as workers
@@ -248,6 +248,20 @@ def test_what_a_later_version_alters_at_the_moment_of_a_claim_is_left_to_that(
 
     assert [claim.subscription.id for claim in worker("one").claim(2, meanwhile)] == [other.id]
     assert subscriptions.all(CLUSTER)[0].owner is None
+
+
+@pytest.mark.promise("subscription.one-owner")
+def test_what_another_one_claims_at_the_same_moment_is_its_own(subscriptions: Subscriptions, worker: NewWorker) -> None:
+    made(subscriptions, "a")
+    quick, slow = worker("quick"), worker("slow")
+    claims: list[Claim] = []
+
+    def meanwhile(identities: Sequence[int]) -> Sequence[int]:
+        claims.extend(quick.claim(1))
+        return identities
+
+    assert slow.claim(1, meanwhile) == []
+    quick.save(claims[0], {("t", 0): PartitionProgress(1)})
 
 
 def test_only_what_is_to_run_is_claimed(subscriptions: Subscriptions, worker: NewWorker) -> None:
