@@ -134,7 +134,7 @@ def _ignore_signals() -> None:
 def _watch(services: Services) -> None:
     """Return never; raise ServiceError when a service ends by itself."""
     while True:
-        time.sleep(_WATCH_SECONDS)
+        time.sleep(_WATCH_SECONDS)  # the services' ends are asked for one by one
         for service in services.all:
             service.require_running()
 
@@ -160,7 +160,7 @@ def _start_detached(services: Services, options: list[str]) -> None:
                 raise ServiceError(
                     f"the services did not start. The log is {log}, which ends:\n{tail(log, _QUOTED_LINES)}"
                 )
-            time.sleep(0.05)
+            time.sleep(0.05)  # the record is a file of another process, which reports nothing
     except BaseException:
         process.terminate()
         process.wait()

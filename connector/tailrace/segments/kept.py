@@ -22,13 +22,11 @@ from tailrace.segments.open_segment import OpenSegment
 from tailrace_schemas.position import Position
 
 _LOG: Final = logging.getLogger("tailrace.capture")
-# Deleted files take disk space for as long as they are open: 2 GiB by default.
+# Deleted files take disk space for as long as they are open: 2 GiB by default. Beyond, the oldest are let go.
 _MOST_DELETED: Final = 64
 # Those that still have a name cost a descriptor each.
 _MOST_OPEN: Final = 192
 _READ_BYTES: Final = 8 << 20
-# Deleted files take disk space for as long as they are open: 2 GiB by default. Beyond, the oldest become a gap.
-_MOST_KEPT: Final = 64
 
 
 def _all(_: Entry) -> bool:
@@ -166,9 +164,6 @@ def interest_in(history: SchemaHistory) -> Interest:
     return Interest(frozenset(ids), partial(holds_change, history, Reader()))
 
 
-# Those that still have a name cost a descriptor each.
-
-
 class KeptSegments:
     """Open files of segments, so that they can be read after Cassandra has deleted them. `keep` from any thread.
 
@@ -197,7 +192,7 @@ class KeptSegments:
             self.unindexed.keep(files.id, path, self._files[files.id].fileno())
             deleted = [id for id, file in sorted(self._files.items()) if os.fstat(file.fileno()).st_nlink == 0]
             excess = max(len(self._files) - _MOST_OPEN, 0)
-            for id in {*deleted[: 1 - _MOST_KEPT], *sorted(self._files)[:excess]}:
+            for id in {*deleted[: 1 - _MOST_DELETED], *sorted(self._files)[:excess]}:
                 self._drop(id)
 
     def paths(self) -> dict[int, Path]:

@@ -55,7 +55,7 @@ class Shape:
             predicate_of(self._rows, table if self._masks is None else self._masks.table(table))
 
     def begin(self, tables: Sequence[tuple[int, Table]]) -> None:
-        """As `check`, of all tables that a stream knows at its start; what no table has is told of."""
+        """As `check`, of all tables that a stream knows at its start; logs a warning of each rule that matches none."""
         self.check(tables)
         definitions = [table for _, table in tables]
         for pattern in () if self._filters is None else self._filters.unmatched(definitions):
