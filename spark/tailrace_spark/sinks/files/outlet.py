@@ -305,10 +305,11 @@ class FilesBatch(Batch):
         file = self._open.pop(key, None) or self._new(table, partition, day, first_id.offset)
         self._open[key] = file  # the last one used stands last
         file.span.take(first_id.offset)
+        octets = record.octets
         file.waiting.append(record)
-        file.waiting_bytes += record.octets
+        file.waiting_bytes += octets
         self._buffered += 1
-        self._buffered_bytes += record.octets
+        self._buffered_bytes += octets
         if record.transaction is not None and not record.transaction.ends:
             return  # a mutation is in one file
         if len(file.waiting) >= self._limits.group_records:
