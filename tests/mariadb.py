@@ -115,10 +115,10 @@ def _new_database(server: str) -> str:
 class Mortal:
     """A server that is killed with -9, and then started again on its files, as tests.mortal.Mortal says."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, options: Mapping[str, str]) -> None:
         """`directory` is empty; the server runs when this returns."""
-        self._directory = directory
-        self._server, self._port = start(directory)
+        self._directory, self._options = directory, options
+        self._server, self._port = start(directory, options)
 
     def new_database(self) -> str:
         """The URL of a new, empty database."""
@@ -131,14 +131,14 @@ class Mortal:
 
     def start(self) -> None:
         """Start it again, at the same port; it recovers from its log."""
-        self._server = _serve(self._directory, self._port, {})
+        self._server = _serve(self._directory, self._port, self._options)
 
 
 @contextmanager
-def mortal() -> Iterator[Mortal]:
+def mortal(options: Mapping[str, str] | None = None) -> Iterator[Mortal]:
     """A server of one's own."""
     directory = Path(tempfile.mkdtemp(prefix="tailrace-mortal-"))
-    server = Mortal(directory)
+    server = Mortal(directory, options or {})
     try:
         yield server
     finally:

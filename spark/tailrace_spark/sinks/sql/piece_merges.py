@@ -27,7 +27,7 @@ from tailrace_spark.sinks.sql.catalog import Catalog, TakenError
 from tailrace_spark.sinks.sql.deferred import DeferredChange, DeferredTables, deferred_change, deferred_erasure
 from tailrace_spark.sinks.sql.layout import LayoutTables
 from tailrace_spark.sinks.sql.merge import PreparedBatch, TableMerge
-from tailrace_spark.sinks.state_store.engine import is_busy, is_of_one_table, refuses_a_value, remedy, said
+from tailrace_spark.sinks.state_store.engine import is_of_one_table, may_try_again, refuses_a_value, remedy, said
 from tailrace_spark.sinks.state_store.fences import TableTurns
 from tailrace_spark.sinks.state_store.state_table import Purges, Truncations, chunks, load_all
 from tailrace_spark.sinks.state_store.tables import MYSQL
@@ -336,7 +336,7 @@ class PieceMerges:
                 with nullcontext() if self._dialect == MYSQL else connection.begin_nested():
                     return run(), None
             except Exception as error:
-                busy = isinstance(error, DBAPIError) and is_busy(error)
+                busy = isinstance(error, DBAPIError) and may_try_again(connection, error)
                 if not busy and not is_of_one_table(error):
                     raise
                 self.forget()

@@ -37,6 +37,7 @@ gone, and others wait for its locks. MySQL ends any session then, and the next t
 ONLY_READS: Final = "tailrace_only_reads"
 """The execution option of a connection whose transactions hold up nobody who writes a SQLite file."""
 _POOLED: Final = "pooled"
+_UNDOES: Final = "undoes"
 _DRIVERS: Final = {
     SQLITE: "sqlite",
     POSTGRESQL: "postgresql+psycopg",
@@ -49,7 +50,8 @@ _TAKEN: Final = ("42P07", 1050, 1347)
 _FORBIDDEN: Final = ("42501", 1044, 1142, 1143, 1227, 1370)
 _IN_USE: Final = ("2BP01", "42P16")
 _OTHERWISE: Final = ("42", 1054, 1091, 1146, 1146)
-_BUSY: Final = ("23505", "40001", "40P01", "55P03", 1062, 1205)  # not 1213: that ends the transaction
+_TIMED_OUT: Final = (1205,)
+_BUSY: Final = ("23505", "40001", "40P01", "55P03", 1062, *_TIMED_OUT)  # not 1213: that ends the transaction
 _TOO_LARGE: Final = ("54", 1118, 1406)
 # MySQL of values: too long, out of range, of another character set, no JSON.
 _VALUES: Final = (1264, 1292, 1366, 1367, 3140, 4025)
@@ -138,7 +140,7 @@ def refuses_a_value(error: SQLAlchemyError) -> bool:
     PostgreSQL says "program limit exceeded" (class 54) of a key too long for an index; psycopg counts that as
     operational. PyMySQL counts some of MySQL's numbers so.
     """
-    if not isinstance(error, DBAPIError) or is_busy(error):
+    if not isinstance(error, DBAPIError) or _is(error, _BUSY):
         return False
     if isinstance(error, DataError | IntegrityError):
         return True
@@ -166,7 +168,7 @@ def is_of_one_table(error: Exception) -> bool:
     Of what the database says these are refusals of the table, or of what goes into it; all else is the database's.
     """
     if isinstance(error, DBAPIError):
-        if error.connection_invalidated or is_busy(error) or _is(error, _OF_THE_SESSION):
+        if error.connection_invalidated or _is(error, (*_BUSY, *_OF_THE_SESSION)):
             return False
         words = said(error).lower()
         return (
@@ -178,12 +180,12 @@ def is_of_one_table(error: Exception) -> bool:
     return is_of_table(error)
 
 
-def is_busy(error: DBAPIError) -> bool:
-    """Whether another transaction was in the way, so that trying again may help.
+def may_try_again(connection: sa.Connection, error: DBAPIError) -> bool:
+    """Whether another transaction was in the way, and what this one wrote before is still written.
 
     A row that is there already, though it was not a moment ago, is another writer's: a stream that was not stopped.
     """
-    return _is(error, _BUSY)
+    return _is(error, _BUSY) and not (connection.info.get(_UNDOES) and _is(error, _TIMED_OUT))
 
 
 def _is(error: BaseException, codes: tuple[str | int, ...]) -> bool:
@@ -233,7 +235,7 @@ def _prepare(engine: sa.Engine) -> None:
     }[engine.dialect.name]
 
     @sa.event.listens_for(engine, "connect")
-    def _connect(connection: Any, _record: object) -> None:
+    def _connect(connection: Any, record: Any) -> None:
         if engine.dialect.name == SQLITE:
             connection.isolation_level = None
             _write_ahead(connection)
@@ -241,7 +243,9 @@ def _prepare(engine: sa.Engine) -> None:
         for statement in statements:
             cursor.execute(statement)
         if engine.dialect.name == MYSQL:
-            _refuse_large_statements(connection, cursor, engine.dialect.loaded_dbapi)
+            cursor.execute("SELECT @@max_allowed_packet, @@innodb_rollback_on_timeout")
+            limit, record.info[_UNDOES] = cursor.fetchone()
+            _refuse_large_statements(connection, limit, engine.dialect.loaded_dbapi)
         cursor.close()
         connection.commit()
 
@@ -254,10 +258,8 @@ def _prepare(engine: sa.Engine) -> None:
             connection.exec_driver_sql("BEGIN" if only_reads else "BEGIN IMMEDIATE")
 
 
-def _refuse_large_statements(connection: Any, cursor: Any, dbapi: Any) -> None:
+def _refuse_large_statements(connection: Any, limit: int, dbapi: Any) -> None:
     """Refuse, as a value, a statement for which the server would end the connection: a row may be too large for one."""
-    cursor.execute("SELECT @@max_allowed_packet")
-    [limit] = cursor.fetchone()
     send = connection.query
 
     def query(statement: str | bytes, *args: Any, **options: Any) -> Any:

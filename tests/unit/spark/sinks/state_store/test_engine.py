@@ -14,9 +14,9 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, ProgrammingError
 
 from tailrace_spark.sinks.state_store.bulk import fetch, stage
-from tailrace_spark.sinks.state_store.engine import is_of_one_table, is_pooled, open_engine, remedy
+from tailrace_spark.sinks.state_store.engine import is_of_one_table, is_pooled, may_try_again, open_engine, remedy
 from tailrace_spark.sinks.state_store.state_table import KEYS
-from tests import pgbouncer, postgres
+from tests import mariadb, pgbouncer, postgres
 from tests.unit.spark.sinks.contract import Database
 
 
@@ -120,6 +120,29 @@ def test_no_savepoint_stays_that_was_rolled_back_to(database: Database) -> None:
         assert connection.exec_driver_sql("SELECT k FROM t").all() == []
         with pytest.raises(DBAPIError, match=r"(?i)savepoint"):
             connection.exec_driver_sql(f"ROLLBACK TO SAVEPOINT {refused._savepoint}")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(mariadb.missing() is not None, reason=mariadb.missing() or "")
+def test_a_lock_is_not_asked_for_again_where_waiting_in_vain_undid_the_transaction() -> None:
+    """By innodb_rollback_on_timeout: what a batch had written before, into other tables, would be lost."""
+    with (
+        mariadb.mortal({"innodb-rollback-on-timeout": "1"}) as server,
+        disposing(open_engine(server.new_database())) as engine,
+        engine.connect() as holder,
+        engine.connect() as connection,
+    ):
+        holder.exec_driver_sql("CREATE TABLE t (k int PRIMARY KEY, v int)")
+        holder.exec_driver_sql("INSERT INTO t VALUES (1, 0), (2, 0)")
+        holder.commit()
+        holder.exec_driver_sql("UPDATE t SET v = 1 WHERE k = 1")
+        connection.exec_driver_sql("SET SESSION innodb_lock_wait_timeout = 1")
+        connection.exec_driver_sql("UPDATE t SET v = 2 WHERE k = 2")
+        with pytest.raises(DBAPIError) as refused:
+            connection.exec_driver_sql("UPDATE t SET v = 2 WHERE k = 1")
+        assert connection.exec_driver_sql("SELECT v FROM t WHERE k = 2").scalar_one() == 0
+        assert not may_try_again(connection, refused.value)
+        assert not is_of_one_table(refused.value)
 
 
 @contextmanager
