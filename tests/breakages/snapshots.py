@@ -98,9 +98,9 @@ BREAKAGES: Final = {
     ),
     "a-row-that-was-read-back-is-kept-in-place-of-its-change": breakage(
         "of a table that waits the rows that were read back are kept, and their changes too",
-        "tailrace_spark.sinks.sql.deferred:deferred_change",
-        replace("change.op is Op.READ", "False"),
-        Red("unit/spark/sinks/sql/test_deferred.py", "test_a_row_that_was_read_back_is_kept_beside_its_change"),
+        "tailrace_spark.sinks.sql.deferred:DeferredChange.digest",
+        replace("(self.key, self.at, self.state)", "()"),
+        Red("unit/spark/sinks/sql/test_deferred.py", "test_what_else_has_the_place_of_a_change_is_kept_beside_it"),
     ),
     "a-dead-node-has-its-ranges-read-beyond-the-limit": breakage(
         "a node has no more requests than its limit, whoever is down",

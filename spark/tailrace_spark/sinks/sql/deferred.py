@@ -1,8 +1,8 @@
 """Changes of tables that the database refuses for now, kept in it until it takes them: the other tables go on.
 
-Each change is stored under its place in Kafka, so a redelivered one is stored once. It is stored as row state, which
-merges in any order: deferred changes and later ones may be mixed. A row that was read back has its change's place
-(`snapshot.read_back`). So rows that were read stand under -1 less their offset, and both are kept.
+Each change is stored under its place in Kafka and its digest, so a redelivered one is stored once. A row that was read
+back has its change's place. So may a repair, or a change of a topic that was made again. They are kept beside it. A
+change is stored as row state, which merges in any order: deferred changes and later ones may be mixed.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Final
 from uuid import UUID
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
-from tailrace_schemas.change import Deletion, Op
+from tailrace_schemas.change import Deletion
 from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Delivered, RecordId
@@ -63,6 +64,7 @@ DEFERRED: Final = sa.Table(
     sa.Column("topic", _NAME, primary_key=True),
     sa.Column("partition", sa.Integer, primary_key=True),
     sa.Column("offset", sa.BigInteger, primary_key=True),
+    sa.Column("digest", _NAME, primary_key=True),
     sa.Column("table_id", _NAME, nullable=False, index=True),
     sa.Column("schema_id", sa.Text, nullable=False),
     sa.Column("key", STATE_BYTES, nullable=False),
@@ -73,14 +75,13 @@ DEFERRED: Final = sa.Table(
     sa.Column("stream_id", STATE_BYTES),
     **MYSQL_TABLE,
 )
+_KEY_COLUMNS: Final = len(DEFERRED.primary_key)
+"""They are a row's first."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeferredChange:
-    """One change as it is kept: `at` says of what kind `state` is, as `clustering` of a state table does.
-
-    `read`: it is a row that was read.
-    """
+    """One change as it is kept: `at` says of what kind `state` is, as `clustering` of a state table does."""
 
     record_id: RecordId
     key: bytes
@@ -88,35 +89,35 @@ class DeferredChange:
     clustering: Clustering
     state: bytes
     assignment: Assignment | None
-    read: bool = False
 
     @property
     def message(self) -> bytes:
         """Nothing: the record's value is not kept, its state is."""
         return b""
 
+    @property
+    def digest(self) -> str:
+        """The same of equal changes."""
+        return blake2b(repr((self.key, self.at, self.state)).encode(), digest_size=16).hexdigest()
+
 
 def deferred_change(delivered: Delivered) -> DeferredChange:
     """What is kept of a change. Raises DecodeError for one that cannot be merged."""
     batch = gather([delivered])
     change, assignment = delivered.change, delivered.assignment
-    record_id, read = delivered.record_id, change.op is Op.READ
+    record_id = delivered.record_id
     for (key, state_key), row_changes in batch.rows.items():
         encoded = encode_state(row_changes.state)
-        return DeferredChange(record_id, key, state_key, row_changes.clustering, encoded, assignment, read)
+        return DeferredChange(record_id, key, state_key, row_changes.clustering, encoded, assignment)
     for key, state in batch.statics.items():
-        return DeferredChange(record_id, key, STATIC, (), encode_state(state), assignment, read)
+        return DeferredChange(record_id, key, STATIC, (), encode_state(state), assignment)
     for key, partition in batch.deletions.items():
         if partition.deletion is not None:
-            return DeferredChange(
-                delivered.record_id, key, PARTITION, (), encode_deletion(partition.deletion), assignment
-            )
+            return DeferredChange(record_id, key, PARTITION, (), encode_deletion(partition.deletion), assignment)
         for range_deletion in partition.ranges:
             encoded = encode_deletion(range_deletion.deletion, range_deletion.end)
-            return DeferredChange(delivered.record_id, key, RANGE + range_deletion.start, (), encoded, assignment)
-    return DeferredChange(
-        delivered.record_id, change.key or b"", ROW, (), encode_state(RowState()), None
-    )  # an empty range
+            return DeferredChange(record_id, key, RANGE + range_deletion.start, (), encoded, assignment)
+    return DeferredChange(record_id, change.key or b"", ROW, (), encode_state(RowState()), None)  # an empty range
 
 
 def deferred_erasure(record_id: RecordId, erased: Deletion) -> DeferredChange:
@@ -191,37 +192,27 @@ class DeferredTables:
         since = now if existing is None else existing.since
         names = [column.name for column in DEFERRED_TABLES.columns]
         overwrite(connection, DEFERRED_TABLES, names, [(str(table.id), str(table), why, since, encode_record(record))])
-        overwrite(
-            connection,
-            DEFERRED,
-            [column.name for column in DEFERRED.columns],
-            [_row(table, change) for change in changes],
-        )
+        rows = {row[:_KEY_COLUMNS]: row for row in (_row(table, change) for change in changes)}
+        overwrite(connection, DEFERRED, [column.name for column in DEFERRED.columns], list(rows.values()))
         return len(changes)
 
     def kept(self, connection: sa.Connection, table_id: UUID, size: int) -> Iterator[list[DeferredChange]]:
         """The changes that are kept of a table, some at a time; each is forgotten once the next are asked for."""
-        c = DEFERRED.c
         query = (
-            sa.select(DEFERRED).where(c.table_id == str(table_id)).order_by(c.topic, c.partition, c.offset).limit(size)
+            sa.select(DEFERRED).where(DEFERRED.c.table_id == str(table_id)).order_by(*DEFERRED.primary_key).limit(size)
         )
-        delete = DEFERRED.delete().where(c.topic == sa.bindparam("t"), c.partition == sa.bindparam("p"))
-        delete = delete.where(c.offset == sa.bindparam("o"))
         while rows := connection.execute(query).all():
             yield [_deferred_of(row) for row in rows]
-            connection.execute(delete, [{"t": row.topic, "p": row.partition, "o": row.offset} for row in rows])
+            _delete(connection, rows)
 
     def erase(self, connection: sa.Connection, table_id: UUID, erased: Deletion) -> None:
         """Forget what a truncation took of the changes that are kept."""
-        c = DEFERRED.c
-        of_table = c.table_id == str(table_id)
+        of_table = DEFERRED.c.table_id == str(table_id)
         if erased == EVERYTHING:
             connection.execute(DEFERRED.delete().where(of_table))
             return
-        for row in connection.execute(sa.select(DEFERRED).where(of_table)).all():
-            if _newest(_deferred_of(row)) <= erased.written:
-                record = sa.and_(c.topic == row.topic, c.partition == row.partition, c.offset == row.offset)
-                connection.execute(DEFERRED.delete().where(record))
+        rows = connection.execute(sa.select(DEFERRED).where(of_table)).all()
+        _delete(connection, [row for row in rows if _newest(_deferred_of(row)) <= erased.written])
 
     def erasure(self, connection: sa.Connection, table_id: UUID) -> Deletion | None:
         """What truncations erase of the table's rows, once it is merged again; None: nothing."""
@@ -242,6 +233,13 @@ class DeferredTables:
         connection.execute(DEFERRED_TABLES.delete().where(DEFERRED_TABLES.c.table_id == str(table_id)))
 
 
+def _delete(connection: sa.Connection, rows: Sequence[sa.Row[tuple[object, ...]]]) -> None:
+    if rows:
+        names = [f"of_{column.name}" for column in DEFERRED.primary_key]
+        key = (column == sa.bindparam(name) for column, name in zip(DEFERRED.primary_key, names, strict=True))
+        connection.execute(DEFERRED.delete().where(*key), [dict(zip(names, row, strict=False)) for row in rows])
+
+
 def _newest(deferred: DeferredChange) -> int:
     """The newest write time of what is kept, in microseconds."""
     if deferred.at in (_ERASURE, PARTITION) or deferred.at.startswith(RANGE):
@@ -252,22 +250,15 @@ def _newest(deferred: DeferredChange) -> int:
 def _row(table: Table, deferred: DeferredChange) -> tuple[object, ...]:
     values = json.dumps([None if value is None else value.hex() for value in deferred.clustering])
     generation, stream_id = deferred.assignment or (None, None)
-    offset = deferred.record_id.offset
-    record = (
-        deferred.record_id.topic,
-        deferred.record_id.partition,
-        -1 - offset if deferred.read else offset,
-        str(table.id),
-        deferred.record_id.schema_id.hex(),
-    )
-    return (*record, deferred.key, deferred.at, values, deferred.state, generation, stream_id)
+    record_id = deferred.record_id
+    key = (record_id.topic, record_id.partition, record_id.offset, deferred.digest)
+    state = (deferred.key, deferred.at, values, deferred.state, generation, stream_id)
+    return (*key, str(table.id), record_id.schema_id.hex(), *state)
 
 
 def _deferred_of(row: sa.Row[tuple[object, ...]]) -> DeferredChange:
-    read = row.offset < 0
-    offset = -1 - row.offset if read else row.offset
-    record_id = RecordId(row.topic, row.partition, offset, bytes.fromhex(row.schema_id))
+    record_id = RecordId(row.topic, row.partition, row.offset, bytes.fromhex(row.schema_id))
     clustering = tuple(None if value is None else bytes.fromhex(value) for value in json.loads(row.clustering_values))
     assignment = None if row.stream_id is None else Assignment(row.generation, bytes(row.stream_id))
     state_key = bytes(row.clustering)
-    return DeferredChange(record_id, bytes(row.key), state_key, clustering, bytes(row.state), assignment, read)
+    return DeferredChange(record_id, bytes(row.key), state_key, clustering, bytes(row.state), assignment)

@@ -159,7 +159,8 @@ def test_a_truncation_of_a_table_that_waits(database: Database, upto: Position |
 
 
 @pytest.mark.promise("snapshots.read-back")
-def test_a_row_that_was_read_back_is_kept_beside_its_change(database: Database) -> None:
+def test_what_else_has_the_place_of_a_change_is_kept_beside_it(database: Database) -> None:
+    """A row that was read back, and a change of a topic that was made again."""
     log, time = Log(PLAIN), Time(100)
     sink = SqlSink(database.url, clock=time)
     write_here(sink, [piece([log.update((1,), (), 1, v="a")])])
@@ -167,14 +168,15 @@ def test_a_row_that_was_read_back_is_kept_beside_its_change(database: Database) 
     removal = delivered(log.update((1,), (), 2, v=None))
     seen = answer(Doubt(removal, 2), ["v", "w"], [None, None], 90_000_000)
     assert seen is not None
-    batch = [Piece((removal,)), Piece((seen,))]
-    assert write_here(sink, batch) == Summary(0, 0, 0, 2)
-    assert write_here(sink, batch) == Summary(0, 0, 0, 2)  # delivered again: kept once
-    assert database.select("SELECT count(*) FROM tailrace_deferred_changes") == [(2,)]
+    again = replace(removal, change=log.insert((2,), (), 3, v="b"))
+    batch = [Piece((removal,)), Piece((seen,)), Piece((again,))]
+    assert write_here(sink, batch) == Summary(0, 0, 0, 3)
+    assert write_here(sink, batch) == Summary(0, 0, 0, 3)  # delivered again: kept once
+    assert database.select("SELECT count(*) FROM tailrace_deferred_changes") == [(3,)]
     execute(database, "ALTER TABLE elsewhere RENAME TO shop_plain__state")
     time.now += 10
     sink.sweep()
-    assert database.select("SELECT * FROM shop_plain") == [(1, None, None)]
+    assert database.select("SELECT * FROM shop_plain") == [(1, None, None), (2, "b", None)]
     sink.close()
 
 
