@@ -6,6 +6,8 @@ import re
 from typing import Final
 from urllib.parse import urlsplit
 
+from tailrace_schemas.errors import SettingsError
+
 _SECRET_NAME: Final = re.compile(
     r"password|passwd|passphrase|secret|credential|jaas|key[._]pem$|keystore[._]key$|user[._]info$"
     r"|(access|segment|signing|private|storage|shared|service[._-]?account|api)[._-]?key$"
@@ -78,6 +80,13 @@ def shown_database(url: str) -> str:
 def is_secret_name(name: str) -> bool:
     """Whether a setting of this name (`sasl.password`, `spark.hadoop.fs.s3a.secret.key`) must never be shown."""
     return _SECRET_NAME.search(name) is not None
+
+
+def authorization(scheme: str, token: str, setting: str) -> dict[str, str]:
+    """The header that has a token. Raises SettingsError, which begins with the setting, for what no header can have."""
+    if not re.fullmatch("[!-~]+", token):
+        raise SettingsError(f"{setting}: may have printable ASCII characters only, and no space")
+    return {"Authorization": f"{scheme} {token}"}
 
 
 def redact(text: str) -> str:

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import httpx2
 
 from tailrace_common.closing import Closing
-from tailrace_common.secrets import origin
+from tailrace_common.secrets import authorization, origin
 from tailrace_schemas.errors import ServiceError, SettingsError, TailraceError
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_server.model.subscription import ConflictError, RefusedRequestError, UnknownSubscriptionError
@@ -41,7 +41,7 @@ class RemoteOperations(Closing):
         """
         self._url = url.rstrip("/")
         self._wait = wait
-        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        headers = {} if key is None else authorization("Bearer", key, "the API key")
         try:
             self._client = httpx2.Client(base_url=f"{self._url}/v1", headers=headers, timeout=_SECONDS)
         except (httpx2.InvalidURL, ValueError) as error:

@@ -12,7 +12,7 @@ import pytest
 
 from tailrace_common.cli.console import say
 from tailrace_common.cli.logs import set_up_logging
-from tailrace_common.secrets import carries_user, is_secret_name, origin, redact, shown_database
+from tailrace_common.secrets import authorization, carries_user, is_secret_name, origin, redact, shown_database
 from tailrace_common.settings import load_settings
 from tailrace_schemas.errors import SettingsError, TailraceError
 
@@ -191,6 +191,13 @@ def test_shown_addresses_have_no_password(password: str) -> None:
     parts = [part for part in re.split(r"[/@?#]", password) if len(part) > 1]
     for shown in (origin(f"http://u:{password}@h:80/x"), shown_database(f"postgresql://u:{password}@h/d")):
         assert not [part for part in parts if part in shown], shown
+
+
+@pytest.mark.parametrize("token", ["", "hunter2 ", "hunter2\nx", "hünter2"])
+def test_a_token_that_no_header_can_have_is_refused_and_not_shown(token: str) -> None:
+    with pytest.raises(SettingsError, match=r"^the key: may have") as refused:
+        authorization("Bearer", token, "the key")
+    assert "nter2" not in str(refused.value)
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from typing import Final
 import httpx2
 
 from tailrace_common.backoff import WAITS, RetryableError, RetryPolicy, Waits, retry_after
+from tailrace_common.secrets import authorization
 from tailrace_common.tls import tls_context
 from tailrace_common.unreachable import unreachable
 from tailrace_schemas.errors import ServiceError, SettingsError
@@ -89,10 +90,10 @@ class HttpSender:
         self._not_before = 0.0  # of time.monotonic: until then the endpoint wants nothing, from any thread
         self._breaker = Breaker(settings.breaker_failures, settings.breaker_seconds, time.monotonic)
         self._keys = _keys(name, settings)
-        token = settings.bearer_token
-        ca_file = settings.tls_ca_file
+        token, ca_file = settings.bearer_token, settings.tls_ca_file
+        secret = None if token is None else token.get_secret_value()
         self._client = httpx2.Client(
-            headers={} if token is None else {"Authorization": f"Bearer {token.get_secret_value()}"},
+            headers={} if secret is None else authorization("Bearer", secret, f"sink.{name}.bearer_token"),
             timeout=settings.timeout_seconds,
             verify=_system_trust() if ca_file is None else tls_context(f"sink.{name}", ca_file),
             limits=httpx2.Limits(max_connections=settings.lanes, max_keepalive_connections=settings.lanes),

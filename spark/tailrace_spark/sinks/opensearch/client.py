@@ -15,6 +15,7 @@ from urllib.parse import quote
 import httpx2
 
 from tailrace_common.backoff import WAITS, RetryableError, RetryPolicy, Waits, retry_after
+from tailrace_common.secrets import authorization
 from tailrace_common.tls import tls_context
 from tailrace_common.unreachable import unreachable
 from tailrace_schemas.errors import ServiceError
@@ -57,13 +58,13 @@ class SearchClient:
     """One cluster. Several threads may ask at once."""
 
     def __init__(self, name: str, settings: OpensearchSinkSettings, *, waits: Waits = WAITS) -> None:
-        """`name` is that of [sink.NAME], for messages. Raises SettingsError for certificates that are none."""
+        """`name` is that of [sink.NAME], for messages. Raises SettingsError for a key or certificates that are none."""
         self.cluster: Final = SearchCluster(name, settings, waits)
         self._settings = settings
         self._retry = RetryPolicy(settings.retry_seconds, waits)
         ca_file = settings.tls_ca_file
         self._client = httpx2.Client(
-            headers=_authorization(settings),
+            headers=_authorization(name, settings),
             timeout=settings.timeout_seconds,
             verify=_system_trust() if ca_file is None else tls_context(f"sink.{name}", ca_file),
         )
@@ -290,9 +291,9 @@ def _said(answer: Mapping[str, Any]) -> str:
     return ": ".join(words)[:_SHOWN]
 
 
-def _authorization(settings: OpensearchSinkSettings) -> dict[str, str]:
+def _authorization(name: str, settings: OpensearchSinkSettings) -> dict[str, str]:
     if settings.api_key is not None:
-        return {"Authorization": f"ApiKey {settings.api_key.get_secret_value()}"}
+        return authorization("ApiKey", settings.api_key.get_secret_value(), f"sink.{name}.api_key")
     if settings.username is None or settings.password is None:
         return {}
     both = f"{settings.username}:{settings.password.get_secret_value()}".encode()

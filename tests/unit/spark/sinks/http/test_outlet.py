@@ -17,10 +17,9 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from pydantic import SecretStr
 
 from tailrace_common.backoff import retry_after
-from tailrace_common.secrets import origin, redact
+from tailrace_common.secrets import origin
 from tailrace_common.settings import load_settings
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.batch.delivery import Piece, Summary
@@ -374,6 +373,7 @@ def test_a_section_opens_a_sink(tmp_path: Path, posted: Callable[..., Posted], m
 @pytest.mark.parametrize(
     ("given", "message"),
     [
+        ({"bearer_token": "hunter2\n"}, r"^sink\.there\.bearer_token: may have"),
         ({"signing_key": "whsec_%%"}, r"^sink\.there\.signing_key: .* not base64$"),
         ({"signing_key": ""}, r"^sink\.there\.signing_key: is empty"),
         ({"signing_key": "x", "next_signing_key": "whsec_"}, r"^sink\.there\.next_signing_key: is empty"),
@@ -383,14 +383,6 @@ def test_a_section_opens_a_sink(tmp_path: Path, posted: Callable[..., Posted], m
 def test_keys_and_certificates_are_looked_at_when_it_opens(given: dict[str, str], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
         HttpSender("there", HttpSinkSettings.model_validate({"url": "https://h/", **given}))
-
-
-def test_a_token_that_no_header_can_have_is_nowhere_shown(posted: Callable[..., Posted]) -> None:
-    one = posted()
-    settings = HttpSinkSettings(url=one.endpoint.url, bearer_token=SecretStr("hunter2 "))
-    with closing(HttpSender("there", settings)) as sender, pytest.raises(ServiceError) as refused:
-        sender.reach(settings.url)
-    assert "hunter2" not in redact(str(refused.value)), "as logs and commands say it"
 
 
 ORDERS = table({"country": "text", "id": "int"}, regular={"v": "text"}, keyspace="shop", name="orders")
