@@ -7,21 +7,15 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, TypeVar
 
-from tailrace.commitlog.model import Mutation, PartitionUpdate, Row
+from tailrace.commitlog.model import Mutation
 from tailrace.history.cells import NEVER, Deletions, SchemaCells, deletions_of, merged
+from tailrace.history.written import TABLES, RowKey, rows_of, text_of, told_whole
 from tailrace_schemas.cql.types import user_types_in
 from tailrace_schemas.definitions import Definitions, Problem, SchemaRow, tables_from_rows, view_with_flags
-from tailrace_schemas.errors import CorruptError
 from tailrace_schemas.table import Table, sharing
 
 Name = tuple[str, str]
 """Keyspace, and table or view."""
-
-RowKey = tuple[str, tuple[str, ...]]
-"""A table of `system_schema`, and a row's clustering values there."""
-
-TABLES: Final = ("tables", "views", "columns", "dropped_columns", "types")
-"""The tables of `system_schema` whose rows define something; others are passed over."""
 
 _KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "tables": ("table_name",),
@@ -148,13 +142,13 @@ class SchemaRows:
         Where rows make no definition, perhaps because those from before our history are missing, the last one stays
         and the problem is reported. Raises DecodeError for values that are none.
         """
-        keyspace = _text(mutation.updates[0].key)
+        keyspace = text_of(mutation.updates[0].key)
         touched, has_types = set[str](), False
         for update in mutation.updates:
             if update.table.name == "types":
                 has_types = True
             elif update.table.name in TABLES:
-                touched |= {key[1][0] for key, _ in _rows_of(update)}
+                touched |= {key[1][0] for key, _ in rows_of(update)}
                 if deletions_of(update):
                     touched |= self.names(keyspace)
         rows = self
@@ -168,7 +162,7 @@ class SchemaRows:
     def creates(self, mutation: Mutation, name: Name) -> bool:
         """Whether a mutation that is applied next creates a table of which only a later read was known so far."""
         counted = self.bases.get(name) or self.joined.get(name)
-        return counted is not None and counted.read and _created_id(mutation, name[1]) is not None
+        return counted is not None and counted.read and _created_id(self, mutation, name) is not None
 
     def rows(self, name: Name) -> tuple[KeyedRow, ...]:
         """The rows that make a table's definition, its user types' included; enough to make it again."""
@@ -178,16 +172,17 @@ class SchemaRows:
 
     def rows_and_types(self, name: Name) -> tuple[KeyedRow, ...]:
         """The rows of a table, and of all of its keyspace's user types."""
-        table_rows = self._table_rows(name)
+        table_rows = self.table_rows(name)
         columns = [row.row for row in table_rows if row.table == "columns"]
         for index, row in enumerate(table_rows):
             if row.table == "views":
-                base_rows = self._table_rows((name[0], row.row.get("base_table_name") or ""))
+                base_rows = self.table_rows((name[0], row.row.get("base_table_name") or ""))
                 base = [base_row.row for base_row in base_rows if base_row.table == "columns"]
                 table_rows[index] = replace(row, row=view_with_flags(row.row, columns, base))
         return (*table_rows, *_live(name[0], self.keyspace(name[0]).types))
 
-    def _table_rows(self, name: Name) -> list[KeyedRow]:
+    def table_rows(self, name: Name) -> list[KeyedRow]:
+        """The rows of a table, without its types'."""
         base = self.bases.get(name)
         return list(_live(name[0], self.keyspace(name[0]).tables.get(name[1], {})) if base is None else base.rows)
 
@@ -233,7 +228,7 @@ def _joined(rows: SchemaRows, name: Name, mutation: Mutation) -> SchemaRows:
     if counted is None:
         return rows
     definition = rows.definitions.get(name)
-    created = _created_id(mutation, name[1])
+    created = _created_id(rows, mutation, name)
     if created is not None and counted.read:
         return rows.without(name)  # the definition is news, also where it is what was read
     if created is not None and (definition is None or created != definition.id.bytes):
@@ -264,7 +259,7 @@ def _merged(rows: SchemaRows, name: str, mutation: Mutation, touched: Iterable[s
         for owner, by_key in tables.items():
             for key in [key for key in by_key if key[0] == table]:
                 by_key[key] = by_key[key].deleted_by(deleted.newest(key[1]), floors.get(owner, NEVER))
-        for key, row in _rows_of(update):
+        for key, row in rows_of(update):
             owner = "" if table == "types" else key[1][0]
             by_key = tables[owner]
             by_key[key] = merged(by_key.get(key), row, deleted.newest(key[1]), floors.get(owner, NEVER))
@@ -305,20 +300,6 @@ def definitions_of(rows: Iterable[KeyedRow]) -> Definitions:
     return tables_from_rows(**{table: keyed_rows.values() for table, keyed_rows in grouped.items()})
 
 
-def _rows_of(update: PartitionUpdate) -> Iterator[tuple[RowKey, Row]]:
-    """Rows with their keys; ranges are not among them."""
-    for item in update.items:
-        if isinstance(item, Row):
-            yield (update.table.name, tuple(_text(value) for value in item.clustering)), item
-
-
-def _text(value: bytes | None) -> str:
-    try:
-        return (value or b"").decode()
-    except UnicodeDecodeError:
-        raise CorruptError(f"system_schema: a name that is no text: {value!r}") from None
-
-
 def _live(keyspace: str, rows: _Rows) -> Iterator[KeyedRow]:
     for (table, values), cells in rows.items():
         if cells.live:
@@ -326,25 +307,17 @@ def _live(keyspace: str, rows: _Rows) -> Iterator[KeyedRow]:
             yield KeyedRow(table, {"keyspace_name": keyspace, **key, **cells.values()}, cells.written)
 
 
-def _created_id(mutation: Mutation, table: str) -> bytes | None:
-    """The id of a table if the mutation says all about it: its row with an id, its key, and no column that goes.
+def _created_id(rows: SchemaRows, mutation: Mutation, name: Name) -> bytes | None:
+    """The id of a table that a mutation creates, as far as is known by then; None where it does not.
 
-    CREATE does, and a whole schema sent by another node; a RENAME has a key column too, but deletes one.
+    A known table that has an older column, which is not in the mutation, was there before. From 5.0 on a mask, or a
+    constraint, writes the row of its column again, also that of the partition key.
     """
-    id: bytes | None = None
-    keyed = False
-    for update in mutation.updates:
-        for key, row in _rows_of(update) if update.table.name in TABLES else ():
-            if key[1][0] != table:
-                continue
-            cells = {cell.column.name: cell.value for cell in row.cells}
-            if key[0] in ("tables", "views"):
-                id = cells.get("id") or id
-            elif key[0] == "columns" and not cells:
-                return None
-            elif key[0] == "columns":
-                keyed |= cells.get("kind") == b"partition_key"
-    return id if keyed else None
+    statement, definition = told_whole(mutation, name[1]), rows.definitions.get(name)
+    if statement is None or definition is None or definition.id.bytes != statement.id:
+        return None if statement is None else statement.id
+    other_columns = (row for row in rows.table_rows(name) if row.table == "columns" and row.key not in statement.keys)
+    return None if any(row.written < statement.written for row in other_columns) else statement.id
 
 
 _KeyPlace = tuple[str, int]
@@ -363,7 +336,7 @@ def _key_columns(mutation: Mutation, table: str) -> dict[_KeyPlace | None, tuple
     """
     columns: dict[_KeyPlace | None, tuple[str, ...]] = {}
     for update in mutation.updates:
-        for key, row in _rows_of(update) if update.table.name == "columns" else ():
+        for key, row in rows_of(update) if update.table.name == "columns" else ():
             cells = {cell.column.name: cell.value for cell in row.cells}
             kind = (cells.get("kind") or b"").decode(errors="replace")
             if key[1][0] == table and kind in _KEY_KINDS:

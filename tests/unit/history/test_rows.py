@@ -272,6 +272,18 @@ def test_a_rename_of_a_key_column_is_no_creation() -> None:
         assert applied(alter(WIDE, renamed, NOW + 1), rows=rows)[1][0].defined == (renamed,)
 
 
+def test_a_mask_on_the_partition_key_is_no_creation() -> None:
+    """From 5.0 on it writes the key's row again, and no other column's: all that is known of the table stays."""
+    rows = SchemaRows().with_base([replace(row, written=NOW) for row in rows_of(WIDE)], read=True)
+    masked = [row for row in rows_of(WIDE) if row.table == "tables" or row.row["column_name"] == "id"]
+    mutation = decode_mutation(ddl.mutation("ks", masked, written=NOW + 1), 8, TABLES.get)
+    assert not rows.creates(mutation, ("ks", "notes"))
+    rows, change = rows.apply(mutation)
+    assert (change, rows.definitions["ks", "notes"]) == (SchemaChange(), WIDE)
+    rows, changes = applied(alter(WIDE, WIDER, NOW + 2), ddl.mutation("ks", masked, written=NOW + 3), rows=rows)
+    assert [change.defined for change in changes] == [(WIDER,), ()]
+
+
 def test_a_value_gives_way_as_a_whole() -> None:
     """The first value is left as it was: earlier ones can be gone back to."""
     before, _ = applied(create(NOTES))

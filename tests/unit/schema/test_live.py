@@ -113,7 +113,8 @@ def test_a_session_that_begins_anew_keeps_what_was_read() -> None:
 
 def test_the_cluster_is_ahead_of_the_log() -> None:
     """A table that is read in its later form: the log says from where on it had which."""
-    node, schema = begun([])
+    node = Node([])
+    schema = node.schema(written=NOW + 2)
     node.tables.append(OFF)
     schema.hint()
     assert schema.learn().added == (OFF,)

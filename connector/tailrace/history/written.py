@@ -1,0 +1,67 @@
+"""What a mutation of `system_schema` writes: its rows, and which tables it says all about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from tailrace.commitlog.model import Mutation, PartitionUpdate, Row
+from tailrace.history.cells import NEVER
+from tailrace_schemas.errors import CorruptError
+
+RowKey = tuple[str, tuple[str, ...]]
+"""A table of `system_schema`, and a row's clustering values there."""
+
+TABLES: Final = ("tables", "views", "columns", "dropped_columns", "types")
+"""The tables of `system_schema` whose rows define something; others are passed over."""
+
+
+def rows_of(update: PartitionUpdate) -> Iterator[tuple[RowKey, Row]]:
+    """Rows with their keys; ranges are not among them. Raises CorruptError for a name that is no text."""
+    for item in update.items:
+        if isinstance(item, Row):
+            yield (update.table.name, tuple(text_of(value) for value in item.clustering)), item
+
+
+def text_of(value: bytes | None) -> str:
+    """A name. Raises CorruptError."""
+    try:
+        return (value or b"").decode()
+    except UnicodeDecodeError:
+        raise CorruptError(f"system_schema: a name that is no text: {value!r}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class ToldWhole:
+    """A table of which a mutation says all, as far as the mutation itself shows.
+
+    `keys` are those of its rows, `written` the newest write time of their cells.
+    """
+
+    id: bytes
+    keys: frozenset[RowKey]
+    written: int
+
+
+def told_whole(mutation: Mutation, table: str) -> ToldWhole | None:
+    """What a mutation says of a table if that is all about it: its row with an id, its key, and no column that goes.
+
+    CREATE does, and a whole schema sent by another node; a RENAME has a key column too, but deletes one.
+    """
+    id: bytes | None = None
+    keyed, keys, written = False, set[RowKey](), NEVER
+    for update in mutation.updates:
+        for key, row in rows_of(update) if update.table.name in TABLES else ():
+            if key[1][0] != table:
+                continue
+            keys.add(key)
+            written = max(written, *(cell.written for cell in row.cells), NEVER)
+            cells = {cell.column.name: cell.value for cell in row.cells}
+            if key[0] in ("tables", "views"):
+                id = cells.get("id") or id
+            elif key[0] == "columns" and not cells:
+                return None
+            elif key[0] == "columns":
+                keyed |= cells.get("kind") == b"partition_key"
+    return ToldWhole(id, frozenset(keys), written) if id is not None and keyed else None
