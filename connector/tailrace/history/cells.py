@@ -42,9 +42,9 @@ class SchemaCells:
     cells: Mapping[str, _Cell] = field(default_factory=dict)
 
     @classmethod
-    def of_row(cls, row: SchemaRow) -> SchemaCells:
-        """A row known from elsewhere than the log, as if it had always been there."""
-        return cls(NEVER, NEVER + 1, {name: _Cell((NEVER + 1, False, b""), value) for name, value in row.items()})
+    def of_row(cls, row: SchemaRow, written: int = NEVER + 1) -> SchemaCells:
+        """A row known from elsewhere than the log; without a write time as if it had always been there."""
+        return cls(NEVER, written, {name: _Cell((written, False, b""), value) for name, value in row.items()})
 
     @property
     def live(self) -> bool:

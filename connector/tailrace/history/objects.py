@@ -10,11 +10,10 @@ from uuid import UUID
 
 from tailrace.commitlog.model import Mutation, PartitionUpdate, Row
 from tailrace.history.events import EventKind
-from tailrace.history.rows import KeyedRow
+from tailrace.history.rows import KeyedRow, SchemaRows
 from tailrace_schemas.cql.values import codec
 
 OPTIONS: Final = ("durable_writes", "replication")
-_COLUMNS: Final = frozenset({*OPTIONS, "field_names", "field_types"})
 
 Options = Mapping[str, Any]
 """A keyspace's {durable_writes: bool, replication: {name: text}}."""
@@ -72,8 +71,8 @@ class Objects:
 
     known: Mapping[Object, Mapping[str, Any]] = field(default_factory=lambda: MappingProxyType({}))
 
-    def apply(self, mutation: Mutation) -> tuple[Objects, tuple[ObjectChange, ...]]:
-        """The keyspaces and types after a mutation of `system_schema`, and how they changed.
+    def apply(self, mutation: Mutation, rows: SchemaRows) -> tuple[Objects, tuple[ObjectChange, ...]]:
+        """The keyspaces and types after a mutation of `system_schema`, and how they changed; `rows` are those after it.
 
         Cassandra writes a keyspace's options with all DDL. Changes come by the types' names, the keyspace before them,
         or behind them where it was dropped.
@@ -86,14 +85,13 @@ class Objects:
         if (update := updates.get("keyspaces")) is not None:
             states[keyspace, ""] = next((_options(row) for row in _rows(update) if row.cells), None)
         if (update := updates.get("types")) is not None:
-            if update.deletion is not None:
-                states |= {
-                    object_name: None for object_name in self.known if object_name[0] == keyspace and object_name[1]
-                }
-            for row in _rows(update):
-                fields = _fields(row)
-                if fields is not None or row.deletion is not None:
-                    states[keyspace, (row.clustering[0] or b"").decode(errors="replace")] = fields
+            names = (
+                {name for owner, name in self.known if owner == keyspace and name} if update.deletion else set[str]()
+            )
+            names |= {(row.clustering[0] or b"").decode(errors="replace") for row in _rows(update)}
+            # A mutation may be another node's copy, and older than what is known.
+            present = types_of(rows.types(keyspace))
+            states |= {(keyspace, name): present.get((keyspace, name)) for name in names}
         return self.become(states)
 
     def become(self, states: Mapping[Object, Mapping[str, Any] | None]) -> tuple[Objects, tuple[ObjectChange, ...]]:
@@ -122,18 +120,11 @@ def _options(row: Row) -> Options:
     return {"durable_writes": bool(values.get("durable_writes", True)), "replication": replication}
 
 
-def _fields(row: Row) -> Mapping[str, str] | None:
-    values = _values(row)
-    if "field_names" not in values:
-        return None
-    return dict(zip(values["field_names"], values.get("field_types") or (), strict=False))
-
-
 def _values(row: Row) -> dict[str, Any]:
     return {
         cell.column.name: codec(cell.column.type).decode(cell.value)
         for cell in row.cells
-        if cell.value is not None and cell.column.name in _COLUMNS
+        if cell.value is not None and cell.column.name in OPTIONS
     }
 
 

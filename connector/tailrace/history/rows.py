@@ -109,7 +109,8 @@ class SchemaRows:
         types: dict[str, dict[RowKey, SchemaCells]] = {}
         for row in rows:
             if row.table == "types":
-                types.setdefault(row.owner[0], {})[row.key] = SchemaCells.of_row(row.row)
+                written = NEVER + 1 if read or newer else row.written
+                types.setdefault(row.owner[0], {})[row.key] = SchemaCells.of_row(row.row, written)
             else:
                 grouped.setdefault(row.owner, []).append(row)
         bases = {
@@ -179,7 +180,11 @@ class SchemaRows:
                 base_rows = self.table_rows((name[0], row.row.get("base_table_name") or ""))
                 base = [base_row.row for base_row in base_rows if base_row.table == "columns"]
                 table_rows[index] = replace(row, row=view_with_flags(row.row, columns, base))
-        return (*table_rows, *_live(name[0], self.keyspace(name[0]).types))
+        return (*table_rows, *self.types(name[0]))
+
+    def types(self, keyspace: str) -> Iterator[KeyedRow]:
+        """The rows of a keyspace's user types."""
+        return _live(keyspace, self.keyspace(keyspace).types)
 
     def table_rows(self, name: Name) -> list[KeyedRow]:
         """The rows of a table, without its types'."""

@@ -126,16 +126,16 @@ def object_told(
         inferred=inferred,
     )
     table_id, name = table_id_of(subject, change.keyspace, change.name), (change.keyspace, change.name)
-    return event, HistoryRecord(position, table_id, name, _rows_of(change), subject=subject)
+    return event, HistoryRecord(position, table_id, name, _rows_of(change, written), subject=subject)
 
 
-def _rows_of(change: ObjectChange) -> tuple[KeyedRow, ...]:
+def _rows_of(change: ObjectChange, written: int) -> tuple[KeyedRow, ...]:
     if change.kind is EventKind.DROPPED:
         return ()
     if not change.name:
         return (KeyedRow("keyspaces", {"keyspace_name": change.keyspace, **change.after}),)
     fields = {"field_names": list(change.after), "field_types": list(change.after.values())}
-    return (KeyedRow("types", {"keyspace_name": change.keyspace, "type_name": change.name, **fields}),)
+    return (KeyedRow("types", {"keyspace_name": change.keyspace, "type_name": change.name, **fields}, written),)
 
 
 def objects_of(records: Iterable[HistoryRecord]) -> Objects:

@@ -41,7 +41,7 @@ def apply_ddl(live: LiveDefinitions, entry: Entry) -> bool:
             live.applied = entry.position
             return False
         previous_rows, (rows, change) = live.rows, live.rows.apply(mutation)
-        objects, changes = live.objects.apply(mutation)
+        objects, changes = live.objects.apply(mutation, rows)
     except (UnknownTableError, DecodeError) as error:
         return skip(live, entry, error)
     live.applied = entry.position

@@ -191,6 +191,24 @@ def test_keyspaces_and_types_are_told_once() -> None:
     assert {event.position for event in empty.events} == {at(6, 3)}
 
 
+@pytest.mark.promise("agent.definition-of-its-place", "agent.schema-events")
+@pytest.mark.parametrize("restarted", [False, True])
+def test_what_a_stale_node_sends_of_a_type_changes_nothing(restarted: bool) -> None:
+    """A node that was away for an ALTER TYPE is asked for its schema: Cassandra takes the later write, and so do we."""
+    first, second = WIDE.regular
+    shorter = replace(second.type, fields=second.type.fields[:2], args=second.type.args[:2])
+    before = replace(WIDE, regular=(first, replace(second, type=shorter)))
+    node, schema = begun([])
+    node.follow(schema, 5, [create(before, NOW), alter(before, WIDE, NOW + 5)])
+    node.tables[:] = [WIDE]
+    if restarted:
+        schema = node.schema(*schema.unsent, written=NOW + 5)
+        schema.follow(None)
+    node.follow(schema, 6, [create(before, NOW)])
+    assert schema.history.table(WIDE.id, at(6, 1)) == WIDE
+    assert [str(event) for event in schema.events if event.position.segment == 6] == []
+
+
 def test_truncations_of_the_log_and_of_holes() -> None:
     """Of tables of users only, published where the flag says so; a hole's is the cluster's newest that fits."""
     milliseconds = NOW // 1000
