@@ -29,6 +29,7 @@ class MemorySchemaLog:
         self._log = log
         self._faults = faults
         self.gaps: list[Gap] = []
+        self.began: int | None = None
         self.read_up_to: Position | None = None
 
     def begin(self, at: Position | None, epoch: int) -> None:

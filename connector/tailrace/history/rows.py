@@ -121,16 +121,17 @@ class SchemaRows:
         keyspaces = dict(self.keyspaces)
         for keyspace, found_types in types.items():
             existing = self.keyspace(keyspace)
-            merged_types = {**existing.types, **found_types} if newer else {**found_types, **existing.types}
+            timed = {key: cells for key, cells in existing.types.items() if read or cells.written > NEVER + 1}
+            merged_types = {**existing.types, **found_types, **({} if newer else timed)}
             keyspaces[keyspace] = replace(existing, types=merged_types)
         with_rows = replace(self, keyspaces=_proxy(keyspaces), bases=_proxy({**self.bases, **bases}))
         definitions = definitions_of(row for name in bases for row in with_rows.rows_and_types(name))
         owned = {(table.keyspace, table.name): table for table in definitions.tables}
         return replace(with_rows, definitions=_proxy({**self.definitions, **owned}))
 
-    def as_read(self, names: Collection[Name]) -> SchemaRows:
-        """With the bases of these tables taken for reads of the cluster: all of the log counts."""
-        marked = {name: replace(base, read=base.read or name in names) for name, base in self.bases.items()}
+    def as_read(self, names: Collection[Name], *, read: bool = True) -> SchemaRows:
+        """With the bases of these tables taken for reads of the cluster, of which all of the log counts; or not."""
+        marked = {name: replace(base, read=read) if name in names else base for name, base in self.bases.items()}
         return replace(self, bases=_proxy(marked))
 
     def without(self, name: Name) -> SchemaRows:
@@ -316,11 +317,14 @@ def _created_id(rows: SchemaRows, mutation: Mutation, name: Name) -> bytes | Non
     """The id of a table that a mutation creates, as far as is known by then; None where it does not.
 
     A known table that has an older column, which is not in the mutation, was there before. From 5.0 on a mask, or a
-    constraint, writes the row of its column again, also that of the partition key.
+    constraint, writes the row of its column again, also that of the partition key. And what is no newer than the log's
+    last word is a copy: a node sends its whole schema, also where that is old.
     """
     statement, definition = told_whole(mutation, name[1]), rows.definitions.get(name)
     if statement is None or definition is None or definition.id.bytes != statement.id:
         return None if statement is None else statement.id
+    if rows.logged(name) >= statement.written:
+        return None
     other_columns = (row for row in rows.table_rows(name) if row.table == "columns" and row.key not in statement.keys)
     return None if any(row.written < statement.written for row in other_columns) else statement.id
 

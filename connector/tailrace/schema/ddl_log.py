@@ -78,6 +78,8 @@ class SchemaLog:
         self._pause = 0
         self.gaps: list[Gap] = []
         """What could not be read, oldest first; the reader of this list takes them out."""
+        self.began: int | None = None
+        """About when the first segment that was read begins (microseconds); None while that is not known."""
 
     def begin(self, position: Position | None, epoch: int) -> None:
         """Read on behind a position; None: from the oldest segment there is."""
@@ -103,6 +105,8 @@ class SchemaLog:
         while (segment := self._current or self._open_next()) is not None:
             selected, error = segment.select(_IDS, _READ_BYTES)
             entries += selected
+            if self.began is None and segment.position.offset:
+                self.began = segment.began()
             if self._gap is not None and segment.position.offset:
                 self.gaps.append(replace(self._gap, written=segment.began()))
                 self._gap = None

@@ -167,6 +167,21 @@ def settle(live: LiveDefinitions, position: Position, reached: int) -> None:
             live.define(definition, position, inferred=False)
 
 
+def place(live: LiveDefinitions, began: int) -> None:
+    """Take what was read, and is older than the log, as of the log's place; it began about then (microseconds).
+
+    Its DDL is not in the log. What the log has of it comes from a node that was away, and is older still.
+    """
+    log_start = began - _A_MINUTE
+    names = {
+        name
+        for name, table in live.rows.definitions.items()
+        if table.id not in live.learned and name not in live.unsure and live.rows.written(name) < log_start
+    }
+    types = (row for row in live.view.rows if row.table == "types" and row.written < log_start)
+    live.rows = live.rows.as_read(names, read=False).with_base(types, read=False)
+
+
 def as_read(live: LiveDefinitions, entry: Entry) -> SchemaHistory:
     """The history in which the columns that were read last hold from a mutation on, for its tables.
 

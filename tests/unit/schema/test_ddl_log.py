@@ -46,7 +46,7 @@ def payloads(log: SchemaLog, until: Position | None = None) -> list[bytes]:
 def test_everything_up_to_the_last_valid_marker(tmp_path: Path, log: SchemaLog) -> None:
     """No index is asked for; other mutations are stepped over; nothing comes twice."""
     segment = SegmentWriter(tmp_path, 5)
-    assert payloads(log) == []
+    assert (payloads(log), log.began) == ([], None)
     ends = segment.write(ROW, A, ROW, B)
     assert [(entry.position, entry.payload, entry.file) for entry in log.read(None)] == [
         (Position(1, 5, ends[1]), A, segment.link.name),
@@ -55,7 +55,7 @@ def test_everything_up_to_the_last_valid_marker(tmp_path: Path, log: SchemaLog) 
     assert payloads(log) == []
     end = segment.write(ROW, C)[-1]
     assert payloads(log) == [C]
-    assert log.read_up_to == Position(1, 5, end)
+    assert (log.read_up_to, log.began) == (Position(1, 5, end), EPOCH)
 
 
 def test_a_segment_that_vanishes_is_read_to_its_end(tmp_path: Path, log: SchemaLog) -> None:

@@ -23,6 +23,7 @@ from tests.unit.tables import table
 
 OFF = replace(ORDERS, cdc=False)
 WIDE = table({"id": "text"}, {}, {}, {"v": "int", "w": "int"}, keyspace="shop", name="orders")
+TYPED = table({"id": "text"}, {}, {}, {"v": "int", "w": "addr"}, keyspace="shop", name="orders")
 OTHER = table({"n": "int"}, keyspace="shop", name="other", table_id=UUID(int=2))
 WIDER = table({"n": "int"}, {}, {}, {"q": "int"}, keyspace="shop", name="other", table_id=UUID(int=2))
 READ = NOW + 9
@@ -181,6 +182,26 @@ def test_another_table_s_ddl_does_not_make_a_read_the_log_s_word(restarted: bool
         "table shop.orders altered: cdc off",
         "table shop.orders altered: cdc on",
     ]
+
+
+@pytest.mark.promise("agent.definition-of-its-place", "agent.schema-events")
+@pytest.mark.parametrize("ddl", ["before the log", "in the log"])
+def test_what_a_stale_node_sends_to_a_new_host_changes_nothing(ddl: str) -> None:
+    """It was away when the table got its flag and its type a field; Cassandra takes the later writes, and so do we."""
+    cluster = Cluster(TYPED, OTHER)
+    schema = cluster.schema()
+    cluster.source.began = READ + 2 * A_MINUTE if ddl == "before the log" else NOW
+    first, second = TYPED.regular
+    shorter = replace(second.type, fields=second.type.fields[:2], args=second.type.args[:2])
+    stale = replace(TYPED, regular=(first, replace(second, type=shorter)), cdc=False)
+    if ddl == "in the log":
+        cluster.log.append(5, [alter(stale, TYPED, READ)])
+        schema.follow(None)
+    told = list(schema.events)
+    cluster.log.append(6, [create(stale, NOW)])
+    schema.follow(None)
+    assert schema.history.table(ORDERS.id, at(6, 1)) == TYPED
+    assert schema.events == told
 
 
 def test_ddl_that_was_lost_is_not_waited_for_for_ever() -> None:
