@@ -29,6 +29,7 @@ def _numpy_hidden() -> Iterator[None]:
 
 
 with _numpy_hidden():
+    from cassandra import UnresolvableContactPoints
     from cassandra.auth import PlainTextAuthProvider
     from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
     from cassandra.policies import ConstantReconnectionPolicy
@@ -48,24 +49,30 @@ def said(error: object) -> str:
 def driver(
     settings: CassandraSettings, tls: ssl.SSLContext | None, profile: ExecutionProfile, **options: object
 ) -> Cluster:
-    """The driver, not connected yet, with other options of its `Cluster`. `tls` is the settings' context, or None."""
+    """The driver, not connected yet, with other options of its `Cluster`. `tls` is the settings' context, or None.
+
+    `contact_points` among the options count over the settings'. Raises ServiceError where no name of these is known.
+    """
     auth = None
     if settings.username is not None and settings.password is not None:
         auth = PlainTextAuthProvider(settings.username, settings.password.get_secret_value())
     if settings.protocol_version is not None:
         options["protocol_version"] = settings.protocol_version
-    return Cluster(
-        list(settings.contact_points),
-        port=settings.port,
-        auth_provider=auth,
-        ssl_context=tls,
-        execution_profiles={EXEC_PROFILE_DEFAULT: profile},
-        reconnection_policy=ConstantReconnectionPolicy(1.0, max_attempts=None),
-        connect_timeout=settings.connect_timeout_seconds,
-        # Of the driver's own questions about the cluster: two seconds by default, less than a busy node needs.
-        control_connection_timeout=settings.request_timeout_seconds,
-        **options,
-    )
+    try:
+        return Cluster(
+            options.pop("contact_points", list(settings.contact_points)),
+            port=settings.port,
+            auth_provider=auth,
+            ssl_context=tls,
+            execution_profiles={EXEC_PROFILE_DEFAULT: profile},
+            reconnection_policy=ConstantReconnectionPolicy(1.0, max_attempts=None),
+            connect_timeout=settings.connect_timeout_seconds,
+            # Of the driver's own questions about the cluster: two seconds by default, less than a busy node needs.
+            control_connection_timeout=settings.request_timeout_seconds,
+            **options,
+        )
+    except UnresolvableContactPoints as error:
+        raise failed(settings, OSError("name or service not known")) from error
 
 
 def _not_downgrading(record: logging.LogRecord) -> bool:

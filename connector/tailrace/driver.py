@@ -11,9 +11,9 @@ from tailrace_common.cassandra_driver import driver, said
 # Behind what keeps the driver from importing numpy.
 from cassandra import AuthenticationFailed, DriverException, OperationTimedOut, Unauthorized
 from cassandra.cluster import Cluster, ConsistencyLevel, ExecutionProfile, NoHostAvailable, Session
-from cassandra.connection import ConnectionException
+from cassandra.connection import ConnectionException, DefaultEndPoint
 from cassandra.metadata import Metadata
-from cassandra.policies import HostStateListener, WhiteListRoundRobinPolicy
+from cassandra.policies import HostFilterPolicy, HostStateListener, RoundRobinPolicy
 from cassandra.query import BatchStatement, BatchType, dict_factory
 
 from tailrace.errors import ForbiddenError
@@ -111,17 +111,21 @@ def driver_of_node(
 
     Raises SettingsError for files of TLS that cannot be read.
     """
-    node, seconds = settings.contact_points[0], settings.request_timeout_seconds
+    seconds = settings.request_timeout_seconds
+    # By its name, which each connection looks up again: a container that is made anew has another address. Of a text
+    # the driver would keep the addresses of now, and raise where there is none yet.
+    node = DefaultEndPoint(settings.contact_points[0], settings.port)
     profile = ExecutionProfile(
-        load_balancing_policy=WhiteListRoundRobinPolicy([node]),
+        load_balancing_policy=HostFilterPolicy(RoundRobinPolicy(), lambda host: host.endpoint == node),
         consistency_level=ConsistencyLevel.ONE,
         request_timeout=seconds,
         row_factory=dict_factory,
     )
     cluster = driver(
-        settings.model_copy(update={"contact_points": (node,)}),
+        settings,
         settings.tls_context("cluster"),
         profile,
+        contact_points=[node],
         connection_class=_Connection,
         # Events are to arrive at once, and singly; agreement between nodes is not asked: this node's schema counts.
         schema_event_refresh_window=0,
