@@ -12,7 +12,7 @@ from tailrace.changes.transcode import Message, Transcoder
 from tailrace.commitlog.blocks import NO_KEYS, Keys
 from tailrace.commitlog.frames import Entry
 from tailrace.commitlog.mutation import first_table
-from tailrace.errors import UnknownTableError
+from tailrace.errors import HeldError, UnknownTableError
 from tailrace.history.decode import messages_at, source_at
 from tailrace.history.schema import SchemaHistory
 from tailrace.publish.record import Record, size_of
@@ -31,7 +31,10 @@ class Outlet(Protocol):
     """Where the changes of replayed mutations go."""
 
     def put(self, entry: Entry) -> int:
-        """Put out the changes of a mutation; how many. Raises UnknownTableError, DecodeError, ServiceError."""
+        """Put out the changes of a mutation; how many. Raises UnknownTableError, DecodeError, HeldError, ServiceError.
+
+        Where it raises one of the first three, nothing of the mutation was put.
+        """
 
     def finish(self) -> None:
         """Everything was put: see to it that it has arrived. Raises ServiceError."""
@@ -91,9 +94,9 @@ def replay(
 ) -> None:
     """Put out every mutation of the segments that the bounds allow, in order, and count them in `replayed`.
 
-    Only what an index releases, where there is one. What no definition explains is left out, a damaged segment is
-    read up to the damage; others go on. `progress` gets the logical offset reached in a segment. Raises
-    ServiceError, OSError.
+    Only what an index releases, where there is one. What no definition explains is left out, and what cannot be
+    published, as it is too large. A damaged segment is read up to the damage; others go on. `progress` gets the logical
+    offset reached in a segment. Raises ServiceError, OSError.
     """
     for files in segments:
         if files.log is None or not bounds.since[0] <= files.id <= bounds.until[0]:
@@ -131,8 +134,9 @@ def _put(entry: Entry, outlet: Outlet, replayed: Replayed) -> None:
     replayed.mutations += 1
     try:
         replayed.changes += outlet.put(entry)
-    except (UnknownTableError, DecodeError) as error:
-        # The frame's checksum was right: a definition is missing or does not fit. The next frame may do.
+    except (UnknownTableError, DecodeError, HeldError) as error:
+        # The frame's checksum was right: a definition is missing or does not fit, or Kafka or the registry refuses the
+        # change. The agent has parked it too. The next frame may do.
         location, count = replayed.left_out.get(str(error), (f"{entry.file}:{entry.position.offset}", 0))
         replayed.left_out[str(error)] = location, count + 1
 

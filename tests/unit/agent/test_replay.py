@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.changes.transcode import Message, Transcoder
+from tailrace.errors import TooLargeError
 from tailrace.history.schema import SchemaHistory
 from tailrace.publish.record import Record
 from tailrace.replay import Bounds, KafkaOutlet, Replayed, replay
@@ -67,12 +68,16 @@ def schemas() -> dict[bytes, SchemaEntry]:
 
 
 def outlet_of(
-    transactions: MemoryTransactions, bounds: Bounds, most: int = 5000, pace: Pace | None = None
+    transactions: MemoryTransactions,
+    bounds: Bounds,
+    most: int = 5000,
+    pace: Pace | None = None,
+    routing: OneTopic | None = None,
 ) -> KafkaOutlet:
     ticks = iter(range(10**9))
     return KafkaOutlet(
         transactions,
-        OneTopic(),
+        routing or OneTopic(),
         Transcoder("p"),
         SchemaHistory().learn(recorded(KIND).tables().values())[0],
         Source("h", "dc", NO_POSITION, 0, 0, origin=Origin.REPLAY),
@@ -125,6 +130,32 @@ def test_a_transaction_ends_with_a_mutation(tmp_path: Path) -> None:
         last = batch[-1].source
         assert last is not None
         assert len(batch) >= 3 > sum(c.source is None or c.source.position != last.position for c in batch)
+
+
+class Narrow(OneTopic):
+    """A topic that does not take the third mutation."""
+
+    def __init__(self) -> None:
+        self._asked = 0
+
+    def records(self, messages: Iterable[Message]) -> list[Record]:
+        records = super().records(messages)
+        self._asked += bool(records)
+        if self._asked == 3 and records:
+            raise TooLargeError("a change is too large")
+        return records
+
+
+def test_a_change_that_its_topic_does_not_take_is_left_out(tmp_path: Path) -> None:
+    """And told, as one that cannot be decoded; all behind it is replayed."""
+    _, every = run(tmp_path, Bounds())
+    transactions, outcome = MemoryTransactions(), Replayed()
+    outlet = outlet_of(transactions, Bounds(), routing=Narrow())
+    replay(list_segments(tmp_path).segments, outlet, Bounds(), outcome, epoch=3)
+    ((reason, (_, count)),) = outcome.left_out.items()
+    assert (reason, count, outcome.mutations) == ("a change is too large", 1, every.mutations)
+    assert 0 < every.changes - outcome.changes < 10
+    assert sum(map(len, transactions.committed)) == outcome.changes
 
 
 @pytest.mark.slow
