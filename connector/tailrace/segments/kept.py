@@ -114,8 +114,10 @@ class Unindexed:
 
     def open(self, segment: int, epoch: int, offset: int) -> OpenSegment:
         """A segment of `holding`, to be read behind a logical position."""
-        path, descriptor = self._files[segment]
-        return OpenSegment(path, segment, epoch, offset, self._keys, os.fdopen(os.dup(descriptor), "rb"))
+        with self._lock:
+            path, descriptor = self._files[segment]
+            file = os.fdopen(os.dup(descriptor), "rb")
+        return OpenSegment(path, segment, epoch, offset, self._keys, file)
 
     def files(self, segments: Collection[int]) -> dict[int, tuple[Path, int]]:
         """The paths, and open files, of those of some segments that hold mutations of interest."""
@@ -141,7 +143,11 @@ class Unindexed:
                 self._drop(id)
 
     def _holds(self, segment: int, epoch: int) -> bool:
-        with closing(self.open(segment, epoch, 0)) as file:
+        try:
+            opened = self.open(segment, epoch, 0)
+        except KeyError:  # `keep` has let it go meanwhile
+            return False
+        with closing(opened) as file:
             while True:
                 entries, error = file.select(self.interest.tables, _READ_BYTES)
                 # What is behind damage may be of interest: whoever reads the segment reports the damage.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
@@ -15,6 +15,7 @@ from tailrace.history.schema import SchemaHistory
 from tailrace.retention.missing import Register
 from tailrace.retention.spool import Spool
 from tailrace.schema.ddl_log import SchemaLog
+from tailrace.segments import kept
 from tailrace.segments.kept import KeptSegments, Unindexed, interest_in
 from tailrace.state import Missing, Resume
 from tailrace_schemas.errors import DecodeError
@@ -477,6 +478,25 @@ def test_what_was_never_linked_holds_no_changes(node: Node) -> None:
     node.start(resume)
     assert node.read() == [(6, some(6))]
     assert node.capture.losses == ()
+
+
+def test_one_that_is_let_go_while_others_are_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that watches the directory lets the oldest go when too many are open: that ends no agent."""
+    monkeypatch.setattr(kept, "_MOST_DELETED", 2)
+    segments = KeptSegments()
+    first, second, third = (written(tmp_path, id, some(id)) for id in (5, 6, 7))
+    for segment in (first, second):
+        segments.keep(segment.link)
+        segment.vanish()
+
+    def watched() -> kept.Interest:
+        segments.keep(third.link)
+        return interest_in(HISTORY)
+
+    with closing(segments):
+        segments.unindexed.sift(watched, Position(1, 9, 0))
+        assert segments.unindexed.holding == {6}
+        assert segments.unindexed.segments == {6, 7}
 
 
 def test_tables_of_a_keyspace_without_cdc_are_of_no_interest() -> None:
