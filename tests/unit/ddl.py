@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from uuid import UUID
 
 from tailrace.commitlog.model import Mutation, PartitionUpdate, Row
+from tailrace.commitlog.mutation import decode_mutation
 from tailrace.history.rows import KeyedRow
 from tailrace_schemas.change import Cell, Deletion, Marker
 from tailrace_schemas.cql.values import codec
@@ -93,6 +94,18 @@ def mutation(keyspace: str, rows: Iterable[KeyedRow], gone: Iterable[KeyedRow] =
         deletion = Deletion(written, written // 1_000_000)
         by_table.setdefault(one.table, []).append(Row(clustering=_clustering(one), deletion=deletion))
     return _mutation([_update(name, keyspace, found) for name, found in sorted(by_table.items())])
+
+
+def together(*payloads: bytes) -> bytes:
+    """The rows of several statements in one mutation, each at its own time, as a node sends its whole schema."""
+    items: dict[str, list[Row]] = {}
+    by_id = {table.id: table for table in SCHEMA.values()}
+    key = b""
+    for payload in payloads:
+        for update in decode_mutation(payload, 7, by_id.get).updates:
+            key = update.key
+            items.setdefault(update.table.name, []).extend(item for item in update.items if isinstance(item, Row))
+    return _mutation([_update(name, key.decode(), rows) for name, rows in sorted(items.items())])
 
 
 def _rows(table: Table | None) -> tuple[KeyedRow, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
@@ -12,7 +12,9 @@ from tailrace.history.events import EventKind, SchemaEvent, Subject, changed_wor
 from tailrace.history.objects import OPTIONS, ObjectChange, Objects, types_of
 from tailrace.history.records import HistoryRecord
 from tailrace.history.rows import KeyedRow, SchemaChange, SchemaRows
+from tailrace.history.written import TABLES
 from tailrace.state import Truncation
+from tailrace_schemas.cql.types import user_types_in
 from tailrace_schemas.position import Position
 from tailrace_schemas.table import Table
 
@@ -59,7 +61,6 @@ def table_events(
     previous: SchemaRows, mutation: Mutation, change: SchemaChange, position: Position, metadata: int | None
 ) -> Iterator[SchemaEvent]:
     """What a mutation of `system_schema` did to tables; `previous` are the rows that it met."""
-    written = newest_write(mutation)
 
     def event(kind: EventKind, table: Table, changed: tuple[str, ...] = ()) -> SchemaEvent:
         return SchemaEvent(
@@ -70,7 +71,7 @@ def table_events(
             name=table.name,
             table=table,
             changed=changed,
-            written=written,
+            written=_written(mutation, table),
             metadata=metadata,
         )
 
@@ -100,8 +101,7 @@ def ddl_events(
 
     A keyspace comes before its types, those before tables; dropped ones in reverse.
     """
-    written = newest_write(mutation)
-    of_objects = [object_told(altered, position, written, metadata) for altered in objects]
+    of_objects = [object_told(altered, position, _written_object(mutation, altered), metadata) for altered in objects]
     defined = [announced for announced in of_objects if announced[0].kind is not EventKind.DROPPED]
     dropped = [announced for announced in of_objects if announced[0].kind is EventKind.DROPPED]
     tables = ((event, None) for event in table_events(previous, mutation, change, position, metadata))
@@ -181,14 +181,39 @@ def truncation_event(truncation: Truncation, table: Table) -> SchemaEvent:
     )
 
 
-def newest_write(mutation: Mutation) -> int:
-    """The newest write time in a mutation, in microseconds: of DDL, the statement's."""
+def _written(mutation: Mutation, table: Table) -> int:
+    """The time of the last statement on a table in a mutation: that of its rows, and of its user types'."""
+    columns = (*table.key, *table.columns, *(dropped.column for dropped in table.dropped))
+    types = {user_type.name for user_type in user_types_in(column.type for column in columns)}
+
+    def counts(system_table: str, name: str) -> bool:
+        return name in types if system_table == "types" else name == table.name and system_table in TABLES
+
+    written = newest_write(mutation, counts)
+    return newest_write(mutation) if written == NEVER else written
+
+
+def _written_object(mutation: Mutation, change: ObjectChange) -> int:
+    """The same of a user type, or a keyspace."""
+    subject = ("types" if change.name else "keyspaces", change.name)
+    return newest_write(mutation, lambda system_table, name: (system_table, name) == subject)
+
+
+def newest_write(mutation: Mutation, counts: Callable[[str, str], bool] = lambda *_: True) -> int:
+    """The newest write time in a mutation, in microseconds: of DDL, the statement's.
+
+    A node that was away gets the rows of many statements in one mutation. `counts` says which are of one thing, by
+    their table of `system_schema` and the name.
+    """
     times = [NEVER]
     for update in mutation.updates:
         times += [] if update.deletion is None else [update.deletion.written]
         for item in update.items:
             if isinstance(item, RangeMarker):
                 times += [deletion.written for deletion in (item.open, item.close) if deletion is not None]
+                continue
+            name = (item.clustering[0] or b"").decode(errors="replace") if item.clustering else ""
+            if not counts(update.table.name, name):
                 continue
             times += [cell.written for cell in item.cells]
             times += [] if item.marker is None else [item.marker.written]

@@ -31,6 +31,7 @@ from tests.unit.ddl import (
     keyspace,
     metadata_log,
     schema_version,
+    together,
     truncate,
 )
 from tests.unit.schema.node import ORDERS, Node, begun
@@ -189,6 +190,19 @@ def test_keyspaces_and_types_are_told_once() -> None:
     empty.begin((), Resume(schema=at(6, 2)), 1)
     empty.follow(None)
     assert {event.position for event in empty.events} == {at(6, 3)}
+
+
+@pytest.mark.promise("agent.schema-events")
+def test_what_a_node_that_was_away_tells_has_the_digests_of_all_others() -> None:
+    """It gets the rows of all statements in one mutation: each thing has the time of its own."""
+    other = replace(OTHER, keyspace="shop", name="later")
+    statements = [keyspace("shop", NOW), create(WIDE, NOW + 1), create(other, NOW + 9)]
+    (node, schema), (away, behind) = begun([]), begun([])
+    node.follow(schema, 5, statements)
+    away.follow(behind, 7, [together(*statements)])
+    told, copies = ({str(event): event.digest for event in one.events} for one in (schema, behind))
+    assert len(told) == 4
+    assert copies == told
 
 
 @pytest.mark.promise("agent.definition-of-its-place", "agent.schema-events")
