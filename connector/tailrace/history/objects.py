@@ -9,11 +9,13 @@ from typing import Any, Final
 from uuid import UUID
 
 from tailrace.commitlog.model import Mutation, PartitionUpdate, Row
+from tailrace.history.cells import NEVER
 from tailrace.history.events import EventKind
 from tailrace.history.rows import KeyedRow, SchemaRows
 from tailrace_schemas.cql.values import codec
 
 OPTIONS: Final = ("durable_writes", "replication")
+_UNDATED: Final[Mapping[str, int]] = MappingProxyType({})
 
 Options = Mapping[str, Any]
 """A keyspace's {durable_writes: bool, replication: {name: text}}."""
@@ -67,9 +69,13 @@ Object = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Objects:
-    """Keyspaces with their options, and user types with their fields {name: type}, in the log's order; immutable."""
+    """Keyspaces with their options, and user types with their fields {name: type}, in the log's order; immutable.
+
+    `written` has the write time of each keyspace's options, where that is known.
+    """
 
     known: Mapping[Object, Mapping[str, Any]] = field(default_factory=lambda: MappingProxyType({}))
+    written: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
     def apply(self, mutation: Mutation, rows: SchemaRows) -> tuple[Objects, tuple[ObjectChange, ...]]:
         """The keyspaces and types after a mutation of `system_schema`, and how they changed; `rows` are those after it.
@@ -82,20 +88,24 @@ class Objects:
         updates = {update.table.name: update for update in mutation.updates}
         keyspace = mutation.updates[0].key.decode(errors="replace")
         states: dict[Object, Mapping[str, Any] | None] = {}
-        if (update := updates.get("keyspaces")) is not None:
+        written: dict[str, int] = {}
+        # A mutation may be another node's copy, and older than what is known.
+        if (update := updates.get("keyspaces")) is not None and _newest(update) > self.written.get(keyspace, NEVER):
+            written[keyspace] = _newest(update)
             states[keyspace, ""] = next((_options(row) for row in _rows(update) if row.cells), None)
         if (update := updates.get("types")) is not None:
             names = (
                 {name for owner, name in self.known if owner == keyspace and name} if update.deletion else set[str]()
             )
             names |= {(row.clustering[0] or b"").decode(errors="replace") for row in _rows(update)}
-            # A mutation may be another node's copy, and older than what is known.
             present = types_of(rows.types(keyspace))
             states |= {(keyspace, name): present.get((keyspace, name)) for name in names}
-        return self.become(states)
+        return self.become(states, written)
 
-    def become(self, states: Mapping[Object, Mapping[str, Any] | None]) -> tuple[Objects, tuple[ObjectChange, ...]]:
-        """With these as they are said to be; None: gone."""
+    def become(
+        self, states: Mapping[Object, Mapping[str, Any] | None], written: Mapping[str, int] = _UNDATED
+    ) -> tuple[Objects, tuple[ObjectChange, ...]]:
+        """With these as they are said to be, written then; None: gone."""
         options = dict(self.known)
         defined, dropped = list[ObjectChange](), list[ObjectChange]()
         for (keyspace, name), new in sorted(states.items()):
@@ -107,11 +117,18 @@ class Objects:
                 options[keyspace, name] = new
                 kind = EventKind.CREATED if old is None else EventKind.ALTERED
                 defined.append(ObjectChange(kind, keyspace, name, old or {}, new))
-        return Objects(MappingProxyType(options)), (*defined, *dropped)
+        times = MappingProxyType({**self.written, **written})
+        return Objects(MappingProxyType(options), times), (*defined, *dropped)
 
 
 def _rows(update: PartitionUpdate) -> Iterator[Row]:
     return (item for item in update.items if isinstance(item, Row))
+
+
+def _newest(update: PartitionUpdate) -> int:
+    """The newest write time of the row of a keyspace, or of its deletion."""
+    deletions = [] if update.deletion is None else [update.deletion.written]
+    return max([NEVER, *deletions, *(cell.written for row in _rows(update) for cell in row.cells)])
 
 
 def _options(row: Row) -> Options:

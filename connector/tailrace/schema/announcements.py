@@ -133,7 +133,7 @@ def _rows_of(change: ObjectChange, written: int) -> tuple[KeyedRow, ...]:
     if change.kind is EventKind.DROPPED:
         return ()
     if not change.name:
-        return (KeyedRow("keyspaces", {"keyspace_name": change.keyspace, **change.after}),)
+        return (KeyedRow("keyspaces", {"keyspace_name": change.keyspace, **change.after}, written),)
     fields = {"field_names": list(change.after), "field_types": list(change.after.values())}
     return (KeyedRow("types", {"keyspace_name": change.keyspace, "type_name": change.name, **fields}, written),)
 
@@ -144,7 +144,8 @@ def objects_of(records: Iterable[HistoryRecord]) -> Objects:
     for record in records:
         if record.subject is Subject.KEYSPACE:
             options = [{name: row.row[name] for name in OPTIONS} for row in record.rows]
-            objects, _ = objects.become({record.name: options[0] if options else None})
+            written = {record.name[0]: max((row.written for row in record.rows), default=NEVER)}
+            objects, _ = objects.become({record.name: options[0] if options else None}, written)
         elif record.subject is Subject.TYPE:
             objects, _ = objects.become({record.name: None, **types_of(record.rows)})
     return objects

@@ -193,6 +193,23 @@ def test_keyspaces_and_types_are_told_once() -> None:
 
 
 @pytest.mark.promise("agent.schema-events")
+@pytest.mark.parametrize("restarted", [False, True])
+def test_what_a_stale_node_sends_of_a_keyspace_is_no_news(restarted: bool) -> None:
+    """Nor is what it has of one that was dropped since; the next statement is."""
+    node, schema = begun([])
+    node.follow(schema, 5, [keyspace("shop", NOW, durable=False), keyspace("shop", NOW + 5), keyspace("old", NOW)])
+    if restarted:
+        schema = node.schema(*schema.unsent)
+        schema.follow(None)
+    stale = [keyspace("shop", NOW, durable=False), drop_keyspace("old", NOW + 6), keyspace("old", NOW)]
+    node.follow(schema, 6, [*stale, keyspace("shop", NOW + 7, durable=False)])
+    assert [str(event) for event in schema.events if event.position.segment == 6] == [
+        "keyspace old dropped",
+        "keyspace shop altered: option durable_writes: true is false now",
+    ]
+
+
+@pytest.mark.promise("agent.schema-events")
 def test_what_a_node_that_was_away_tells_has_the_digests_of_all_others() -> None:
     """It gets the rows of all statements in one mutation: each thing has the time of its own."""
     other = replace(OTHER, keyspace="shop", name="later")
