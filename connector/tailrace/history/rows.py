@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 from tailrace.commitlog.model import Mutation
 from tailrace.history.cells import NEVER, Deletions, SchemaCells, deletions_of, merged
-from tailrace.history.written import TABLES, RowKey, rows_of, text_of, told_whole
+from tailrace.history.written import TABLES, RowKey, ToldWhole, rows_of, text_of, told_whole
 from tailrace_schemas.cql.types import user_types_in
 from tailrace_schemas.definitions import Definitions, Problem, SchemaRow, tables_from_rows, view_with_flags
 from tailrace_schemas.table import Table, sharing
@@ -54,7 +54,7 @@ class _Base:
     """What was known of a table from elsewhere than the log: `written` is the newest write time in it.
 
     One that was `read` from the cluster holds only until the log says more: see SchemaRows. Once it is joined to the
-    log's rows only its write time is left.
+    log's rows only its write time is left. Of a name whose table was dropped, that is the time up to which all is gone.
     """
 
     rows: tuple[KeyedRow, ...]
@@ -164,7 +164,7 @@ class SchemaRows:
     def creates(self, mutation: Mutation, name: Name) -> bool:
         """Whether a mutation that is applied next creates a table of which only a later read was known so far."""
         counted = self.bases.get(name) or self.joined.get(name)
-        return counted is not None and counted.read and _created_id(self, mutation, name) is not None
+        return counted is not None and counted.read and _created(self, mutation, name) is not None
 
     def rows(self, name: Name) -> tuple[KeyedRow, ...]:
         """The rows that make a table's definition, its user types' included; enough to make it again."""
@@ -227,6 +227,11 @@ def _emptied(rows: SchemaRows, name: Name) -> SchemaRows:
     return replace(changed, bases=_without(rows.bases, name), joined=_without(rows.joined, name))
 
 
+def _gone(rows: SchemaRows, name: Name, until: int) -> SchemaRows:
+    """With all of a name gone that was written up to a time."""
+    return replace(rows, joined=_proxy({**rows.joined, name: _Base((), until, False)}))
+
+
 def _joined(rows: SchemaRows, name: Name, mutation: Mutation) -> SchemaRows:
     """With the base of a table, if there is one that still counts, made rows."""
     base = rows.bases.get(name)
@@ -234,11 +239,11 @@ def _joined(rows: SchemaRows, name: Name, mutation: Mutation) -> SchemaRows:
     if counted is None:
         return rows
     definition = rows.definitions.get(name)
-    created = _created_id(rows, mutation, name)
+    created = _created(rows, mutation, name)
     if created is not None and counted.read:
         return rows.without(name)  # the definition is news, also where it is what was read
-    if created is not None and (definition is None or created != definition.id.bytes):
-        return _emptied(rows, name)
+    if created is not None and (definition is None or created.id != definition.id.bytes):
+        return _gone(_emptied(rows, name), name, rows.logged(name))
     if base is None:
         return rows
     keyed = _key_columns(mutation, name[1]) if base.read else {}
@@ -270,11 +275,15 @@ def _merged(rows: SchemaRows, name: str, mutation: Mutation, touched: Iterable[s
             by_key = tables[owner]
             by_key[key] = merged(by_key.get(key), row, deleted.newest(key[1]), floors.get(owner, NEVER))
     types = tables.pop("")
-    # A table's tombstones go with its last row: what is older cannot come any more but from a stale node.
+    # Of a table's tombstones the time is left that they have in common: a stale node may send what is older.
     live = {owner: by_key for owner, by_key in tables.items() if any(cells.live for cells in by_key.values())}
     untouched = {owner: by_key for owner, by_key in keyspace.tables.items() if owner not in tables}
     changed = _Keyspace({**untouched, **live}, types, deletions)
-    return replace(rows, keyspaces=_proxy({**rows.keyspaces, name: changed}))
+    merged_rows = replace(rows, keyspaces=_proxy({**rows.keyspaces, name: changed}))
+    for owner in tables.keys() & keyspace.tables.keys() - live.keys():
+        until = max(cells.deleted for cells in tables[owner].values())
+        merged_rows = _gone(merged_rows, (name, owner), max(until, floors.get(owner, NEVER)))
+    return merged_rows
 
 
 def _redefined(rows: SchemaRows, keyspace: str, touched: Iterable[str]) -> tuple[SchemaRows, SchemaChange]:
@@ -313,20 +322,20 @@ def _live(keyspace: str, rows: _Rows) -> Iterator[KeyedRow]:
             yield KeyedRow(table, {"keyspace_name": keyspace, **key, **cells.values()}, cells.written)
 
 
-def _created_id(rows: SchemaRows, mutation: Mutation, name: Name) -> bytes | None:
-    """The id of a table that a mutation creates, as far as is known by then; None where it does not.
+def _created(rows: SchemaRows, mutation: Mutation, name: Name) -> ToldWhole | None:
+    """The table that a mutation creates, as far as is known by then; None where it creates none.
 
     A known table that has an older column, which is not in the mutation, was there before. From 5.0 on a mask, or a
     constraint, writes the row of its column again, also that of the partition key. And what is no newer than the log's
     last word is a copy: a node sends its whole schema, also where that is old.
     """
     statement, definition = told_whole(mutation, name[1]), rows.definitions.get(name)
-    if statement is None or definition is None or definition.id.bytes != statement.id:
-        return None if statement is None else statement.id
-    if rows.logged(name) >= statement.written:
+    if statement is None or rows.logged(name) >= statement.written:
         return None
+    if definition is None or definition.id.bytes != statement.id:
+        return statement
     other_columns = (row for row in rows.table_rows(name) if row.table == "columns" and row.key not in statement.keys)
-    return None if any(row.written < statement.written for row in other_columns) else statement.id
+    return None if any(row.written < statement.written for row in other_columns) else statement
 
 
 _KeyPlace = tuple[str, int]

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from tailrace.commitlog.model import Mutation, PartitionUpdate, Row
-from tailrace.history.cells import NEVER
 from tailrace_schemas.errors import CorruptError
 
 RowKey = tuple[str, tuple[str, ...]]
@@ -50,13 +49,13 @@ def told_whole(mutation: Mutation, table: str) -> ToldWhole | None:
     CREATE does, and a whole schema sent by another node; a RENAME has a key column too, but deletes one.
     """
     id: bytes | None = None
-    keyed, keys, written = False, set[RowKey](), NEVER
+    keyed, keys, times = False, set[RowKey](), list[int]()
     for update in mutation.updates:
         for key, row in rows_of(update) if update.table.name in TABLES else ():
             if key[1][0] != table:
                 continue
             keys.add(key)
-            written = max(written, *(cell.written for cell in row.cells), NEVER)
+            times += [cell.written for cell in row.cells]
             cells = {cell.column.name: cell.value for cell in row.cells}
             if key[0] in ("tables", "views"):
                 id = cells.get("id") or id
@@ -64,4 +63,4 @@ def told_whole(mutation: Mutation, table: str) -> ToldWhole | None:
                 return None
             elif key[0] == "columns":
                 keyed |= cells.get("kind") == b"partition_key"
-    return ToldWhole(id, frozenset(keys), written) if id is not None and keyed else None
+    return ToldWhole(id, frozenset(keys), max(times)) if id is not None and keyed else None

@@ -284,6 +284,19 @@ def test_a_mask_on_the_partition_key_is_no_creation() -> None:
     assert [change.defined for change in changes] == [(WIDER,), ()]
 
 
+def test_a_stale_node_brings_nothing_of_a_dropped_table_back() -> None:
+    """It was away for the DROP: neither the table comes back, nor a column of it into the next one of the name."""
+    again = table({"k": "int"}, regular={"w": "int"}, name="notes", table_id=UUID(int=3))
+    stale = create(WIDE, NOW)
+    rows, changes = applied(create(WIDE, NOW), drop(WIDE, NOW + 5), stale, create(again, NOW + 7), stale)
+    assert [change.defined for change in changes] == [(WIDE,), (), (), (again,), ()]
+    assert rows.definitions == {("ks", "notes"): again}
+    rows, changes = applied(stale, rows=SchemaRows().with_base(rows_of(again, NOW + 7), read=False))
+    assert (changes, rows.definitions) == ([SchemaChange()], {("ks", "notes"): again})
+    rows, changes = applied(create(WIDE, NOW + 9), rows=rows)
+    assert [(change.defined, change.dropped) for change in changes] == [((WIDE,), (again,))]
+
+
 def test_a_value_gives_way_as_a_whole() -> None:
     """The first value is left as it was: earlier ones can be gone back to."""
     before, _ = applied(create(NOTES))
