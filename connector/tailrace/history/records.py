@@ -43,7 +43,7 @@ class HistoryRecord:
     `unreadable`: why nothing is known of it but its place, where the topic's record is damaged.
     `inferred`: the log did not say it, so that it may be wrong for some of what it holds for, up to the next one.
     `metadata`: the epoch of Cassandra 6's metadata that made it. Of a keyspace or type (`subject`) only what it is
-    itself is kept, under an id of ours.
+    itself is kept, under an id of ours. `dropped`: of a DROP of a table, its write time in microseconds, where known.
     """
 
     position: Position
@@ -54,6 +54,7 @@ class HistoryRecord:
     metadata: int | None = None
     subject: Subject = Subject.TABLE
     unreadable: str = ""
+    dropped: int | None = None
     definition: Table | None = field(default=None, compare=False, repr=False)
     """What the rows make, where that is worked out already."""
 
@@ -112,8 +113,8 @@ def history_key(host: str, record: HistoryRecord) -> bytes:
 
 
 def encode_history(record: HistoryRecord) -> bytes:
-    """{keyspace, name, rows: [{table, row, written}], inferred, metadata, subject, format: 1}; rows as `dump --schema`
-    reads them."""
+    """{keyspace, name, rows: [{table, row, written}], inferred, metadata, subject, dropped, format: 1}; rows as `dump
+    --schema` reads them, `dropped` where it is known."""
     value = {
         "keyspace": record.name[0],
         "name": record.name[1],
@@ -123,6 +124,7 @@ def encode_history(record: HistoryRecord) -> bytes:
         "inferred": record.inferred,
         "metadata": record.metadata,
         "subject": record.subject.value,
+        **({} if record.dropped is None else {"dropped": record.dropped}),
         "format": FORMAT,
     }
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
@@ -182,6 +184,7 @@ def _decode(key: bytes, value: bytes, own_values: Mapping[bytes, bytes]) -> Hist
             bool(record["inferred"]),
             record["metadata"],
             Subject(record["subject"]),
+            dropped=record.get("dropped"),
         )
         return replace(decoded, definition=decoded.table)
     except OtherHistoryError:

@@ -138,6 +138,10 @@ class SchemaRows:
         """Knowing nothing of a table: for a base that is to take its place."""
         return replace(_emptied(self, name), definitions=_without(self.definitions, name))
 
+    def gone(self, name: Name, until: int) -> SchemaRows:
+        """With all of a name gone that was written up to a time."""
+        return replace(self, joined=_proxy({**self.joined, name: _Base((), until, False)}))
+
     def apply(self, mutation: Mutation) -> tuple[SchemaRows, SchemaChange]:
         """The rows after a mutation of `system_schema` (one keyspace's), and what that changed.
 
@@ -227,11 +231,6 @@ def _emptied(rows: SchemaRows, name: Name) -> SchemaRows:
     return replace(changed, bases=_without(rows.bases, name), joined=_without(rows.joined, name))
 
 
-def _gone(rows: SchemaRows, name: Name, until: int) -> SchemaRows:
-    """With all of a name gone that was written up to a time."""
-    return replace(rows, joined=_proxy({**rows.joined, name: _Base((), until, False)}))
-
-
 def _joined(rows: SchemaRows, name: Name, mutation: Mutation) -> SchemaRows:
     """With the base of a table, if there is one that still counts, made rows."""
     base = rows.bases.get(name)
@@ -243,7 +242,7 @@ def _joined(rows: SchemaRows, name: Name, mutation: Mutation) -> SchemaRows:
     if created is not None and counted.read:
         return rows.without(name)  # the definition is news, also where it is what was read
     if created is not None and (definition is None or created.id != definition.id.bytes):
-        return _gone(_emptied(rows, name), name, rows.logged(name))
+        return _emptied(rows, name).gone(name, rows.logged(name))
     if base is None:
         return rows
     keyed = _key_columns(mutation, name[1]) if base.read else {}
@@ -282,7 +281,7 @@ def _merged(rows: SchemaRows, name: str, mutation: Mutation, touched: Iterable[s
     merged_rows = replace(rows, keyspaces=_proxy({**rows.keyspaces, name: changed}))
     for owner in tables.keys() & keyspace.tables.keys() - live.keys():
         until = max(cells.deleted for cells in tables[owner].values())
-        merged_rows = _gone(merged_rows, (name, owner), max(until, floors.get(owner, NEVER)))
+        merged_rows = merged_rows.gone((name, owner), max(until, floors.get(owner, NEVER)))
     return merged_rows
 
 

@@ -157,7 +157,8 @@ class LiveDefinitions:
             self.unsure.discard((table.keyspace, table.name))
             if table.keyspace not in SYSTEM:
                 self.dropped[table.id] = position
-                self.unsent.add(HistoryRecord(position, table.id, (table.keyspace, table.name)))
+                name = (table.keyspace, table.name)
+                self.unsent.add(HistoryRecord(position, table.id, name, dropped=self.rows.logged(name)))
         return difference
 
     def _empty(self, table: Table, dropped: Position, position: Position) -> None:

@@ -216,6 +216,9 @@ def restore(live: LiveDefinitions, records: Sequence[HistoryRecord], resume: Res
     live.objects = objects_of(ordered)
     names = {record.name for record in newest if _was_read(record)}
     live.rows = SchemaRows().with_base(rows, read=False).as_read(names).with_base(live.view.rows, read=True)
+    for record in newest:
+        if record.dropped is not None:
+            live.rows = live.rows.gone(record.name, record.dropped)
     live.applied = max((live.applied, *(record.position for record in records)))
     read = [timeline.newest for timeline in live.history.timelines.values()]
     live.history, difference = history_of(records).learn(read)

@@ -194,6 +194,23 @@ def test_keyspaces_and_types_are_told_once() -> None:
 
 @pytest.mark.promise("agent.schema-events")
 @pytest.mark.parametrize("restarted", [False, True])
+def test_what_a_stale_node_sends_of_a_dropped_table_is_no_news(restarted: bool) -> None:
+    """A successor knows the time of the DROP from its record."""
+    node, schema = begun([])
+    node.follow(schema, 5, [create(ORDERS, NOW), create(OTHER, NOW + 1), drop(ORDERS, NOW + 5)])
+    node.tables[:] = [OTHER]
+    if restarted:
+        values = [(history_key("h", record), encode_history(record)) for record in schema.unsent]
+        schema = node.schema(*read_history("h", values), written=NOW + 1)
+        schema.follow(None)
+    node.follow(schema, 6, [create(ORDERS, NOW), create(ORDERS, NOW + 7)])
+    assert [(str(event), event.position) for event in schema.events if event.position.segment == 6] == [
+        ("table shop.orders created", at(6, 2))
+    ]
+
+
+@pytest.mark.promise("agent.schema-events")
+@pytest.mark.parametrize("restarted", [False, True])
 def test_what_a_stale_node_sends_of_a_keyspace_is_no_news(restarted: bool) -> None:
     """Nor is what it has of one that was dropped since; the next statement is."""
     node, schema = begun([])
