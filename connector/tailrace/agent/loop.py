@@ -246,7 +246,7 @@ class Session:
 
     def _look_again(self, changed: bool) -> None:
         """Follow events, and try what was refused or parked: at once where the schema has changed."""
-        if self._environment.schema.hinted:
+        if self._translation.due:
             changed |= self._translation.learn()
         self._bypasses.tell(self._environment.schema.bypassing)
         changed |= self._environment.selecting(self._environment.schema.history)
@@ -321,7 +321,7 @@ class Session:
         if self._environment.health.degrade("held", words):
             _LOG.error("%s", words)
         self._held = True
-        self._environment.pause(self._backoff.next(), lambda: self._environment.schema.hinted)
+        self._environment.pause(self._backoff.next(), lambda: self._translation.due)
 
 
 class Agent:

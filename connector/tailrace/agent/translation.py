@@ -177,6 +177,11 @@ class Translation:
         except (UnknownTableError, DecodeError):
             return self._as_read(entry, Origin.PARKED, pieces)
 
+    @property
+    def due(self) -> bool:
+        """Whether to read the cluster's schema: it may have changed, and no read has failed just now."""
+        return self._environment.schema.hinted and self._environment.clock() >= self._unreadable_until
+
     def learn(self) -> bool:
         """Read the cluster's schema; where Cassandra does not answer, what is known goes on to hold, and health says
         so. Whether it answered."""
@@ -217,7 +222,7 @@ class Translation:
         mutation waits for `_DDL_SECONDS` at most.
         """
         environment = self._environment
-        if environment.schema.hinted:
+        if self.due:
             self.learn()
         if self._ahead is None or self._ahead[0] != entry.position:
             self._ahead = entry.position, environment.clock() + _DDL_SECONDS

@@ -21,6 +21,7 @@ from tailrace.schema.ddl_log import WATCHED, Gap
 from tailrace.segments.kept import Interest
 from tailrace_common.selection import listed
 from tailrace_schemas.cql.types import user_types_in
+from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.position import Position
 from tailrace_schemas.system_tables import system_tables
 from tailrace_schemas.table import Table
@@ -152,8 +153,17 @@ class ClusterView:
 
     def read(self) -> None:
         """Read it again. Raises ServiceError, then nothing changed."""
-        # Cleared before the read: a change during it hints again, and so does the driver once it is back.
+        hinted = self.hinted
+        # Cleared before the read: a change during it hints again.
         self._hinted.clear()
+        try:
+            self._read()
+        except ServiceError:
+            if hinted:  # what may have changed was not read
+                self._hinted.set()
+            raise
+
+    def _read(self) -> None:
         state = self._reader.node_state()  # first: the rows are not older than its epoch
         rows = self._reader.schema_rows()
         definitions = definitions_of(rows)

@@ -305,7 +305,16 @@ def test_ddl_is_read_while_kafka_is_down() -> None:
 def test_cassandra_down_stops_only_what_needs_its_schema() -> None:
     """What is known is published; an event that cannot be followed makes health degraded, and nothing more."""
     world = World()
-    down = Faults("schema", 2, ServiceError("Cassandra is down"))
+
+    class Down(Faults):
+        """Answers at the start, and then not."""
+
+        def at(self, step: str) -> None:
+            self.seen[step] += 1
+            if step == "schema" and self.seen[step] > 1:
+                raise ServiceError("Cassandra is down")
+
+    down = Down()
 
     def event_and_write() -> None:
         assert world.schema is not None
@@ -316,6 +325,26 @@ def test_cassandra_down_stops_only_what_needs_its_schema() -> None:
     world.live(down, idle_waits=4, on_wait=event_and_write)
     assert world.keys() == ["a"]
     assert world.health.now.degraded["schema"] == "Cassandra is down"
+
+
+@pytest.mark.promise("agent.failing-service")
+def test_an_event_that_cannot_be_followed_is_followed_later() -> None:
+    """One read fails, as behind a node's pause, and no other event comes: health is not degraded for ever."""
+    world = World()
+    failing = Faults("schema", 2, ServiceError("a query timed out"))
+    late = replace(ORDERS, name="late", id=LATE)
+
+    def event() -> None:
+        if late not in world.tables:
+            world.tables.append(late)
+            assert world.schema is not None
+            world.schema.hint()
+
+    world.live(failing, idle_waits=8, on_wait=event)
+    assert failing.seen["schema"] == 3
+    assert "schema" not in world.health.now.degraded
+    assert world.schema is not None
+    assert world.schema.history.newest(LATE) == late
 
 
 def test_ddl_needs_no_cassandra() -> None:
