@@ -6,8 +6,8 @@ totals, where the log has shards. So such rows are read back by key, and the ans
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -33,7 +33,9 @@ _ROW: Final = 1
 _MANY: Final = 200
 _OCTETS: Final = 1 << 20
 _TABLE: Final = "SELECT id FROM system_schema.tables WHERE keyspace_name = ? AND table_name = ?"
-_COLUMNS: Final = "SELECT column_name, kind FROM system_schema.columns WHERE keyspace_name = ? AND table_name = ?"
+_COLUMNS: Final = (
+    "SELECT kind, position, column_name FROM system_schema.columns WHERE keyspace_name = ? AND table_name = ?"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,10 +163,13 @@ class _Reading:
     def answers(self, doubts: Sequence[Doubt]) -> Iterator[Delivered]:
         """What was read of rows of one table, all of them static or none."""
         change = doubts[0].delivered.change
-        columns = self._columns(change.table, static=change.static)
-        if columns is None:  # its rows went with it
+        columns_by_kind = self._columns(change.table)
+        if columns_by_kind is None:  # its rows went with it
             return
-        statement = statement_by_key(change.table, columns, static=change.static)
+        columns = columns_by_kind[b"static" if change.static else b"regular"]
+        # A column of the key may have another name by now than the change's definition has for it.
+        key = [*columns_by_kind[b"partition_key"], *(() if change.static else columns_by_kind[b"clustering"])]
+        statement = statement_by_key(change.table, key, columns, static=change.static)
         waiting: deque[tuple[Doubt, Ask, PendingPage | None]] = deque()
         for doubt in doubts:
             ask = partial(self._source.select, statement, doubt.values)
@@ -191,13 +196,16 @@ class _Reading:
         if read is not None:
             yield read
 
-    def _columns(self, table: Table, *, static: bool) -> list[str] | None:
-        """The names of a table's columns as they are now, but for its key; None where it was dropped."""
+    def _columns(self, table: Table) -> Mapping[bytes | None, list[str]] | None:
+        """The names of a table's columns as they are now, by kind, keys in their order; None where it was dropped."""
         ids = [row_id for (row_id,) in self._rows(table, _TABLE)]
         if ids != [table.id.bytes]:
             return None
-        kind = b"static" if static else b"regular"
-        return [(column or b"").decode() for column, of in self._rows(table, _COLUMNS) if of == kind]
+        columns_by_kind: defaultdict[bytes | None, list[str]] = defaultdict(list)
+        # A position is -1 outside the key, and counts from 0 in both of its parts.
+        for kind, _, name in sorted(self._rows(table, _COLUMNS), key=_in_key_order):
+            columns_by_kind[kind].append((name or b"").decode())
+        return columns_by_kind
 
     def _rows(self, table: Table, statement: str) -> Iterator[tuple[bytes | None, ...]]:
         ask = partial(self._source.select, statement, [table.keyspace.encode(), table.name.encode()])
@@ -206,6 +214,10 @@ class _Reading:
 
     def _reader(self, rows: int) -> PageReader:
         return PageReader(PageSize(rows, _OCTETS), self._settings.attempts, self._settings.retry_seconds)
+
+
+def _in_key_order(column: Sequence[bytes | None]) -> int:
+    return int.from_bytes(column[1] or b"", "big", signed=True)
 
 
 def _letter(delivered: Delivered, error: UnreadableError) -> DeadLetter:

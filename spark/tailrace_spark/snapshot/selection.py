@@ -83,11 +83,13 @@ def token_statement(table: Table) -> str:
     return _of_range(table, [_token(table)])
 
 
-def statement_by_key(table: Table, columns: Sequence[str], *, static: bool) -> str:
-    """The SELECT of these columns of a row, by the values of its key; of a static row by those of its partition's."""
-    key = table.partition_key if static else table.key
-    conditions = " AND ".join([f"{quote_identifier(column.name)} = ?" for column in key])
-    names = [quote_identifier(name) for name in (table.partition_key[0].name, *columns)]
+def statement_by_key(table: Table, key: Sequence[str], columns: Sequence[str], *, static: bool) -> str:
+    """The SELECT of these columns of a row, by the values of its key's columns.
+
+    Of a static row that is the partition key alone. All names are those that the table has now.
+    """
+    conditions = " AND ".join([f"{quote_identifier(name)} = ?" for name in key])
+    names = [quote_identifier(name) for name in (key[0], *columns)]
     return f"{_select(table, names)} WHERE {conditions}{' LIMIT 1' if static else ''}"
 
 

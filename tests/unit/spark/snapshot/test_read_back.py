@@ -13,6 +13,7 @@ import tailrace_spark.snapshot.read_back
 from tailrace_schemas.change import Cell, Change, ColumnDeletion, Deletion, Marker, Op
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.cql.values import codec
+from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.rowstate.row import merge, state_of
@@ -54,10 +55,11 @@ def page(columns: Sequence[Sequence[bytes | None]], following: bytes | None = No
 
 
 class Source:
-    """Rows without a cell, but for those of `faults`, by their keys."""
+    """Rows without a cell, but for those of `faults`, by their keys. `key` names that of the table now."""
 
-    def __init__(self, faults: dict[int, Exception]) -> None:
+    def __init__(self, faults: dict[int, Exception], key: str = "id") -> None:
         self._faults = faults
+        self._key = key
         self.requests = 0
 
     def select(
@@ -75,8 +77,14 @@ class Source:
             begin = int(paging_state or b"0")
             end = min(MANY, begin + rows)
             names = [f"c{number}".encode() for number in range(begin, end)]
-            return page([names, [b"regular"] * len(names)], str(end).encode() if end < MANY else None)
+            kinds, positions = [b"regular"] * len(names), [struct.pack(">i", -1)] * len(names)
+            if not begin:
+                names, kinds = [*names, self._key.encode()], [*kinds, b"partition_key"]
+                positions = [*positions, struct.pack(">i", 0)]
+            return page([kinds, positions, names], str(end).encode() if end < MANY else None)
         self.requests += 1
+        if f" WHERE {self._key} = ?" not in statement:
+            raise ServiceError("Cassandra refuses to read: Undefined column name")
         [key] = struct.unpack(">i", values[0] or b"")
         if key in self._faults:
             return Answer(error=self._faults[key])
@@ -89,6 +97,18 @@ def removal(key: int) -> Delivered:
     gone = Cell(ORDERS.columns[0], None, 5, None, 5, None)
     change = Change(op=Op.UPDATE, table=ORDERS, token=key, key=struct.pack(">i", key), cells=(gone,))
     return Delivered(RecordId("t.shop.orders", 0, key), change, message=b"m%d" % key)
+
+
+def added(monkeypatch: pytest.MonkeyPatch, source: Source, changes: tuple[Delivered, ...]) -> list[Piece]:
+    """A piece of these changes, and what is read back of their rows."""
+
+    @contextmanager
+    def connected(_: SnapshotSettings) -> Iterator[Source]:
+        yield source
+
+    monkeypatch.setattr(tailrace_spark.snapshot.read_back, "page_source", connected)
+    settings = SnapshotSettings(table="system.local", rows="changes", attempts=3, retry_seconds=0.001)
+    return list(ReadBack(settings, frozenset([str(ORDERS)]), counters=True).added([Piece(changes)]))
 
 
 @pytest.mark.promise("snapshot.unreadable")
@@ -104,16 +124,8 @@ def test_a_row_that_cassandra_does_not_give_is_a_dead_letter_and_the_others_are_
     monkeypatch: pytest.MonkeyPatch, fault: Exception
 ) -> None:
     source = Source({2: fault})
-
-    @contextmanager
-    def connected(_: SnapshotSettings) -> Iterator[Source]:
-        yield source
-
-    monkeypatch.setattr(tailrace_spark.snapshot.read_back, "page_source", connected)
-    settings = SnapshotSettings(table="system.local", rows="changes", attempts=3, retry_seconds=0.001)
-    read_back = ReadBack(settings, frozenset([str(ORDERS)]), counters=True)
     changes = tuple([removal(key) for key in range(4)])
-    merged, answered = read_back.added([Piece(changes)])
+    merged, answered = added(monkeypatch, source, changes)
     assert merged.changes == changes
     assert [(read.change.op, read.change.key) for read in answered.changes] == [
         (Op.READ, changes[key].change.key) for key in (0, 1, 3)
@@ -123,6 +135,12 @@ def test_a_row_that_cassandra_does_not_give_is_a_dead_letter_and_the_others_are_
     assert str(fault) in letter.reason
     assert f"tailrace compare {ORDERS} --repair" in letter.reason
     assert source.requests < 10
+
+
+def test_a_row_is_asked_for_by_the_names_that_its_key_has_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its change may have been written before `ALTER TABLE ... RENAME`."""
+    _, answered = added(monkeypatch, Source({}, key="number"), (removal(1),))
+    assert [read.change.marker is not None for read in answered.changes] == [True]
 
 
 def change(
@@ -166,10 +184,10 @@ def test_a_row_is_asked_for_once_by_its_key() -> None:
     [doubt] = doubts(change(values={"v": None}), change(values={"v": None}))
     assert doubt.delivered.record_id.offset == 1
     assert doubt.values == [KEY, KEY]
-    assert statement_by_key(ROWS, ["v", "t"], static=False) == (
+    assert statement_by_key(ROWS, ["k", "c"], ["v", "t"], static=False) == (
         f"SELECT k, v, t FROM {ROWS.keyspace}.{ROWS.name} WHERE k = ? AND c = ?"
     )
-    assert statement_by_key(ROWS, ["s"], static=True).endswith("WHERE k = ? LIMIT 1")
+    assert statement_by_key(ROWS, ["k"], ["s"], static=True).endswith("WHERE k = ? LIMIT 1")
 
 
 def test_a_row_that_select_returns_without_a_cell_gets_a_marker_and_others_get_nothing() -> None:
