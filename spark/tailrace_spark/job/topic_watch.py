@@ -155,8 +155,11 @@ class TopicWatch:
             changed = self._past(changed, loss, states)
         if losses or reads_on:
             self._know({topic: state.id for topic, state in states.items() if topic not in self.stopped})
-            self._write()
+            # A crash in between: a table that stops is noted already, and a loss that stops none is found once more.
+            if self._stops:
+                self._write()
             self._planned.replace(batch, changed)
+            self._write()
         return losses
 
     def _words(self, other_tables: str) -> str:
