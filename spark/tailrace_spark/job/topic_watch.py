@@ -80,19 +80,26 @@ class TopicWatch:
 
     @property
     def ids(self) -> dict[str, str]:
-        """The ids of the topics that were read."""
+        """The ids of the topics that were read, those that are gone too: one of their name is another one."""
         return dict(self._ids)
+
+    @property
+    def _known(self) -> dict[str, str]:
+        """The ids of the topics that are read."""
+        return {topic: name for topic, name in self._ids.items() if topic not in self._gone}
 
     def check(self, plan: PlannedBatch) -> None:
         """Before a batch is read: are its topics those that were read before?
 
         Raises ChangedTopicsError where one is gone or another, and ServiceError where Kafka does not answer.
         """
-        ids = self._states.ids(plan.topics)
-        changed = {topic for topic in plan.topics if topic not in ids or self._ids.get(topic, ids[topic]) != ids[topic]}
+        ids, earlier_ids = self._states.ids(plan.topics), self._known
+        changed = {
+            topic for topic in plan.topics if topic not in ids or earlier_ids.get(topic, ids[topic]) != ids[topic]
+        }
         if changed:
             raise ChangedTopicsError(f"deleted, or created again: {', '.join(sorted(changed))}")
-        if not ids.keys() <= self._ids.keys():
+        if not ids.keys() <= earlier_ids.keys():
             self._know(ids)
             self._write()
 
@@ -148,7 +155,7 @@ class TopicWatch:
             return []
         batch, plan = pending
         states = self._look(topics_of(plan) | (self.stopped.keys() if not self._stops else set()))
-        losses = find_losses(plan, self._ids, states)
+        losses = find_losses(plan, self._known, states)
         reads_on = bool(self.stopped) and not self._stops
         changed = self._read_on(plan, states) if reads_on else plan
         for loss in losses:
@@ -205,7 +212,6 @@ class TopicWatch:
 
     def _leave(self, topic: str) -> None:
         """A topic is gone: one of its name is another one."""
-        self._ids.pop(topic, None)
         self._gone.add(topic)
 
     def _know(self, ids: Mapping[str, str]) -> None:

@@ -1,8 +1,8 @@
-"""A topic that was made again under a stream, which is killed at any step while it goes past that."""
+"""A topic that was made again under a stream, which is killed at any step, or handed over, while it goes past that."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +20,7 @@ PARTITION = ("a", 0)
 READ = PlannedBatch({PARTITION: 10}, {PARTITION: 14})
 AGAIN = PlannedBatch({}, {PARTITION: 20})
 """As Spark plans a topic that it has not read."""
+NOTHING = Handover()
 
 
 class Killed(Exception):
@@ -55,15 +56,28 @@ class Disk:
         self.batch = plan
 
 
-def watch_of(disk: Disk, topic_id: str, *, stops: bool) -> TopicWatch:
+def watch_of(disk: Disk, topic_id: str | None, *, stops: bool, earlier: Handover = NOTHING) -> TopicWatch:
+    """With a topic of this id; None: it is deleted."""
+
     def of(topics: Collection[str]) -> dict[str, TopicState]:
-        return {topic: TopicState(topic_id, {0: 0}, {0: 20}) for topic in topics}
+        return {topic: TopicState(topic_id, {0: 0}, {0: 20}) for topic in topics if topic_id is not None}
 
     states: Any = SimpleNamespace(of=of, ids=lambda topics: dict.fromkeys(topics, topic_id))
     files: Any = disk
     return TopicWatch(
-        files, files, states, StreamMetrics(), "checkpoint", stops=stops, wait=lambda _: None, earlier=Handover()
+        files, files, states, StreamMetrics(), "checkpoint", stops=stops, wait=lambda _: None, earlier=earlier
     )
+
+
+def read_again(disk: Disk, watch: TopicWatch) -> Mapping[str, str]:
+    """The readings of a stream that takes up a batch of the topic from its beginning."""
+    disk.batch = AGAIN
+    try:
+        watch.check(AGAIN)
+    except ChangedTopicsError as error:
+        watch.recover(error, error, ends=False)
+        watch.check(AGAIN)
+    return watch.readings
 
 
 def killed(disk: Disk, writes: int, *, stops: bool) -> TopicWatch:
@@ -84,14 +98,21 @@ def killed(disk: Disk, writes: int, *, stops: bool) -> TopicWatch:
 @pytest.mark.parametrize("writes", range(3))
 def test_a_topic_that_was_made_again_is_read_from_its_beginning_wherever_the_stream_is_killed(writes: int) -> None:
     disk = Disk()
-    watch = killed(disk, writes, stops=False)
-    disk.batch = AGAIN
-    try:
-        watch.check(AGAIN)
-    except ChangedTopicsError as error:
-        watch.recover(error, error, ends=False)
-        watch.check(AGAIN)
-    assert watch.readings == {"a": "2"}
+    assert read_again(disk, killed(disk, writes, stops=False)) == {"a": "2"}
+
+
+@pytest.mark.promise("sinks.read-again")
+@pytest.mark.parametrize("is_handed_over", [False, True])
+def test_a_topic_that_was_deleted_and_then_made_again_is_another_reading(is_handed_over: bool) -> None:
+    """Also where another stream goes on, as a subscription's next owner does, by the ids that it is given."""
+    disk = Disk()
+    watch_of(disk, "1", stops=False).check(READ)
+    watch = watch_of(disk, None, stops=False)
+    watch.at_start(ends=False)
+    if is_handed_over:
+        disk = Disk()
+    earlier = Handover(watch.ids, None, watch.readings) if is_handed_over else NOTHING
+    assert read_again(disk, watch_of(disk, "2", stops=False, earlier=earlier)) == {"a": "2"}
 
 
 @pytest.mark.promise("stream.lost-topics")
