@@ -130,7 +130,9 @@ class PageSource:
         key = (prepared.query_string, node.host_id)
         since = self._unmasked_since.pop(key, None)
         require_unmasked(self._settings, prepared, node, partial(self._texts, node))
-        self._unmasked_since[key] = since or _now()
+        now = _now()
+        # A clock that was set back would else have each page asked for again until it is where it was.
+        self._unmasked_since[key] = now if since is None else min(since, now)
         return since is not None and since <= requested_at
 
     def _texts(self, node: Any, query: str) -> list[tuple[str, ...]]:

@@ -158,3 +158,11 @@ def test_what_was_seen_of_a_node_counts_no_more_once_it_cannot_be_seen(monkeypat
         b"p***", b"person", b"person", b"p***", b"person",
     )  # fmt: skip
     assert pages == [b"person", None, b"person"]
+
+
+@pytest.mark.promise("snapshot.masked")
+def test_pages_are_believed_again_at_once_where_the_clock_is_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = [*range(1000, 1004), *range(100)]  # the first page takes four looks at it
+    monkeypatch.setattr(tailrace_spark.snapshot.driver, "_now", lambda: times.pop(0))
+    answers = (b"p***", b"first", b"p***", b"second")
+    assert page_of(monkeypatch, [None] * len(answers), *answers) == [b"first", b"second"]
