@@ -44,7 +44,7 @@ class SnapshotContext(Closing):
         """How ranges are cut and read at once, to begin with."""
 
     def tables(self) -> list[Table]:
-        """The tables with cdc = true whose topics the stream reads. Raises ServiceError, SettingsError."""
+        """The tables with cdc = true whose topics the stream reads. Raises ServiceError."""
         topics = announced_topics(self._entries())
         selected = [
             table for table in self._cluster().tables_with_cdc() if self._settings.tables.selection.wants(table)
@@ -52,7 +52,7 @@ class SnapshotContext(Closing):
         return [table for table in selected if self._follows(chosen_topic(self._prefix, table, topics))]
 
     def find(self, name: str) -> Table | None:
-        """The table of "keyspace.name" as it is now; None where there is none. Raises ServiceError, SettingsError."""
+        """The table of "keyspace.name" as it is now; None where there is none. Raises ServiceError."""
         keyspace, _, table = name.partition(".")
         return self._cluster().find(keyspace, table)
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from tailrace_common.cassandra_driver import failed, said
 from tailrace_schemas.definitions import Definitions, tables_from_rows
-from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_spark.snapshot.driver import (
     ADDRESS,
@@ -95,21 +95,21 @@ class ClusterView:
         self._cluster.shutdown()
 
     def table(self) -> Table:
-        """The definition of the table that is read. Raises SettingsError where there is none."""
+        """The definition of the table that is read. Raises SettingsError where there is none, and as `find`."""
         table = self.find(*self._settings.name)
         if table is None:
             raise SettingsError(f"Cassandra at {self._settings.location} has no table {self._settings.table}")
         return table
 
     def find(self, keyspace: str, name: str) -> Table | None:
-        """The definition of a table or view as it is now; None where there is none. Raises SettingsError, ServiceError.
+        """The definition of a table or view as it is now; None where there is none.
 
-        SettingsError is for a definition that cannot be read.
+        Raises ServiceError, also for a definition that cannot be read.
         """
         return _found(self._definitions(keyspace), keyspace, name)
 
     def tables_with_cdc(self) -> list[Table]:
-        """The definitions of all tables and views that have cdc = true now. Raises SettingsError, ServiceError."""
+        """The definitions of all tables and views that have cdc = true now. Raises as `find`."""
         names = sorted(name for name, cdc in self.cdc_by_name().items() if cdc)
         definitions = {keyspace: self._definitions(keyspace) for keyspace in dict(names)}
         tables = [_found(definitions[keyspace], keyspace, name) for keyspace, name in names]
@@ -214,7 +214,8 @@ def _found(definitions: Definitions, keyspace: str, name: str) -> Table | None:
             return table
     for problem in definitions.problems:
         if problem.table == f"{keyspace}.{name}":
-            raise SettingsError(f"the definition of {problem}")
+            # Its rows are of several answers, perhaps of several nodes: a table may be altered or dropped in between.
+            raise ServiceError(f"the definition of {problem}")
     return None
 
 
