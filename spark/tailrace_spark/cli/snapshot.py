@@ -39,7 +39,7 @@ from tailrace_spark.cli.support import (
 )
 from tailrace_spark.job.checkpoint_files import Folder, files_in, local_files
 from tailrace_spark.job.session import SparkOnce
-from tailrace_spark.job.snapshot_context import stream_settings
+from tailrace_spark.job.snapshot_context import settings_for, stream_settings
 from tailrace_spark.job.snapshot_notes import REQUESTS, SnapshotNotes
 from tailrace_spark.snapshot.progress import Request, Snapshots, status_row
 from tailrace_spark.snapshot.publication import Publication, Totals, totals_of
@@ -216,7 +216,7 @@ def _ask_stream(
 ) -> None:
     if token_range is not None and partition is not None:
         raise SettingsError("--range and --partition exclude each other")
-    definition = definition_of(settings, table)
+    definition = definition_of(settings, table, where)
     within = WHOLE if token_range is None else union(parse_range(token_range))
     if partition is not None:
         key_token = token(serialized_key(partition, definition))
@@ -359,11 +359,11 @@ def _require_active(value: Snapshots, notes: SnapshotNotes, table: str) -> None:
         raise SettingsError(f"{table} has no snapshot that is read or waits: `tailrace snapshot status` lists all")
 
 
-def definition_of(settings: Settings, table: str) -> Table:
-    """The table as it is now. Raises SettingsError for one that cannot be read as changes, ServiceError."""
+def definition_of(settings: Settings, table: str, where: str | None = None) -> Table:
+    """The table as it is now. Raises SettingsError and ServiceError where it, or the condition, cannot be read by."""
     from tailrace_spark.snapshot.session import ClusterView
 
-    reading = stream_settings(settings, table=table)
+    reading = settings_for(stream_settings(settings), table, where)
     with closing(ClusterView(reading)) as view:
         definition = view.table()
         view.check(view.reading(reading, definition))

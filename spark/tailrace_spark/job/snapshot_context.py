@@ -57,7 +57,7 @@ class SnapshotContext(Closing):
         return self._cluster().find(keyspace, table)
 
     def require_readable(self, table: Table, where: str | None) -> None:
-        """As the snapshot's own: raises UnreadableError where Cassandra masks some of it, ServiceError."""
+        """Raises UnreadableError where Cassandra masks some of it, SettingsError for the condition, ServiceError."""
         self._cluster().check(self._reading_of(table, where))
 
     def ring(self, table: Table) -> Ring:
@@ -134,9 +134,7 @@ class SnapshotContext(Closing):
         return self._view
 
     def _reading_of(self, table: Table, where: str | None) -> TableReading:
-        # Cassandra asks for ALLOW FILTERING wherever a condition stands beside a range of tokens.
-        options = {"table": str(table), "filter": where, "allow_filtering": where is not None}
-        return self._cluster().reading(self._reading.model_copy(update=options), table)
+        return self._cluster().reading(settings_for(self._reading, str(table), where), table)
 
 
 def read_back_of(settings: Settings, sink: Sink, tables: frozenset[str]) -> ReadBack | None:
@@ -152,6 +150,12 @@ def takes_totals(sink: Sink) -> bool:
 def _merges(sink: Sink) -> bool:
     """A sink that appends has each change as it was written, and no rows that are in doubt."""
     return sink.capabilities.whole_updates is None and not sink.capabilities.ordered
+
+
+def settings_for(reading: SnapshotSettings, table: str, where: str | None) -> SnapshotSettings:
+    """These settings for a table, "keyspace.table", and the rows of it that meet a condition, if there is one."""
+    # Cassandra asks for ALLOW FILTERING wherever a condition stands beside a range of tokens.
+    return reading.model_copy(update={"table": table, "filter": where, "allow_filtering": where is not None})
 
 
 def stream_settings(settings: Settings, table: str = "system.local", *, concurrent_ranges: int = 1) -> SnapshotSettings:

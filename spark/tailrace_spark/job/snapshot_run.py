@@ -219,8 +219,12 @@ class SnapshotRun:
             reason = f"{snapshot.table} has counters: this sink takes no totals, which CQL shows (docs/snapshots.md)"
             self._end(snapshot, State.REFUSED, reason)
         else:
-            self._context.require_readable(table, snapshot.where)
-            return table
+            try:
+                self._context.require_readable(table, snapshot.where)
+            except SettingsError as error:  # of what was asked for this table alone
+                self._end(snapshot, State.REFUSED, str(error))
+            else:
+                return table
         return None
 
     def _round(self, snapshot: TableSnapshot, table: Table) -> None:

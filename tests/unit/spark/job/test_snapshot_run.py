@@ -15,7 +15,7 @@ import tailrace_spark.job.snapshot_run
 from tailrace_common.sections.stream import StreamSettings
 from tailrace_common.settings import Settings
 from tailrace_schemas.avro import SchemaEntry
-from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.job.metrics import StreamMetrics
@@ -198,6 +198,17 @@ def test_a_table_with_masked_columns_is_refused_before_anything_of_it_is_read(cl
     assert states(notes) == {"people": DONE, "orders": refused, "lines": DONE}
     assert "shop.orders" not in cluster.read
     assert "shop.orders" not in notes.value.tables_read
+
+
+def test_a_condition_that_is_none_ends_the_snapshot_that_it_was_asked_for(cluster: Cluster) -> None:
+    """Else it ends the stream, and each one that is started again."""
+    cluster.masked["shop.orders"] = SettingsError("filter is a CQL condition without question marks and semicolons")
+    notes = MemoryNotes()
+    run = run_of(cluster, notes)
+    while run.step():
+        pass
+    refused = (State.REFUSED, str(cluster.masked["shop.orders"]))
+    assert states(notes) == {"people": DONE, "orders": refused, "lines": DONE}
 
 
 @pytest.mark.promise("snapshot.unreadable")
