@@ -39,7 +39,7 @@ from tailrace_spark.sinks.protocol import (
     nothing_needed,
     write_here,
 )
-from tailrace_spark.snapshot.changes import ReadChanges
+from tailrace_spark.snapshot.changes import GRACE_MICROS, ReadChanges
 from tailrace_spark.snapshot.ranges import Split, TokenRange
 from tailrace_spark.snapshot.session import ClusterView, TableReading, range_reader, survey
 from tailrace_spark.snapshot.settings import SnapshotSettings, contact_of
@@ -113,8 +113,9 @@ class ReadTask:
 
 
 def _newest(row: SourceRow) -> int:
-    """The newest write time that the source shows; what it does not show stands as of the reading."""
-    return max([cell.written for cell in row.change.cells if cell.written < row.requested_at], default=0)
+    """The newest write time that the source shows; what it does not show stands as of the reading, or of its grace."""
+    written = {cell.written for cell in row.change.cells} - {row.requested_at - GRACE_MICROS}
+    return max([time for time in written if time < row.requested_at], default=0)
 
 
 def _shown(table: Table, change: Change) -> tuple[object, ...]:

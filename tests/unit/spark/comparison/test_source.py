@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from tailrace_schemas.cql.types import CqlType
+from tailrace_schemas.cql.values import codec
 from tailrace_schemas.tokens import token
 from tailrace_spark.comparison.rows import NO_ROWS, buckets_of, removal
-from tailrace_spark.comparison.source import SinkTable, shown_key
+from tailrace_spark.comparison.source import SinkTable, SourceRow, _newest, shown_key
 from tailrace_spark.merge.stored_row import STATIC
 from tailrace_spark.rowstate.row import state_of
 from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.sinks.sql.sink import SqlSink
+from tailrace_spark.snapshot.changes import ReadChanges
 from tailrace_spark.snapshot.ranges import TokenRange
+from tailrace_spark.snapshot.selection import columns_of, selection
 from tests.support.expiry import SECOND
 from tests.support.shop import WIDE
 from tests.unit.spark.cassandra import Log, key_of
@@ -94,3 +99,25 @@ def test_keys_of_both_sides_are_shown_in_the_forms_of_json(sink: SqlSink) -> Non
     [(key, row)] = SinkTable(sink, keyed).rows(RING, range(8), NOW).items()
     assert shown_key(keyed, key[0]) == ("nan", "00ff")
     assert json.loads(json.dumps(row.shown, allow_nan=False)) == ["nan", "00ff", "NaN", "01"]  # SQLite has that as text
+
+
+@pytest.mark.promise("compare.finds")
+@pytest.mark.parametrize("release", [(4, 1), (5, 0)])
+def test_a_value_whose_write_time_the_source_does_not_tell_is_not_on_its_way(release: tuple[int, int]) -> None:
+    """It would be for as long as it is read, and its row was never listed."""
+    of = table({"k": "int"}, regular={"m": "map<int, int>", "v": "int"})
+    selected = selection(columns_of(of, None), release, times=True)
+    asked, number = 1_714_000_000_000_000, struct.pack(">i", 7)
+    values: dict[tuple[str, str], bytes] = {
+        ("k", "value"): number,
+        ("m", "value"): codec(of.regular[0].type).encode([{"key": 7, "value": 7}]),
+        ("m", "writetime"): codec(CqlType("list", (CqlType("bigint"),), frozen=True)).encode([40]),
+    }
+    newest = []
+    for written in (None, 50):
+        if written is not None:
+            values |= {("v", "value"): number, ("v", "writetime"): struct.pack(">q", written)}
+        columns = [[values.get((item.column.name, item.kind))] for item in selected]
+        [change] = ReadChanges(of, selected, "").changes(columns, asked)
+        newest.append(_newest(SourceRow((b"", b""), change, state_of(change), asked)))
+    assert newest == [0 if release < (5, 0) else 40, 50]
