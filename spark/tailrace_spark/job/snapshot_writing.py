@@ -54,7 +54,8 @@ class ReadRound:
 def read_round(spark: SparkSession, reader: RoundReader) -> Iterator[ReadRound]:
     """Read a round, by the reader's tasks. Raises ServiceError where a slot cannot be read, of these UnreadableError.
 
-    What is lost with an executor is read again when it is needed.
+    What is lost with an executor is read again when it is needed. Where that fails, so does the job that needs it: the
+    slot's records would else be missing from what is written.
     """
     tasks = spark.range(0, len(reader.tasks), 1, len(reader.tasks))
     frame = tasks.mapInArrow(reader.rows, from_arrow_schema(SCHEMA)).persist(StorageLevel.DISK_ONLY)
@@ -71,7 +72,9 @@ def read_round(spark: SparkSession, reader: RoundReader) -> Iterator[ReadRound]:
             passing, words = problems[0]
             raise ServiceError(words) if passing else UnreadableError(words)
         octets = [row.octets or 0 for row in by_slot]
-        records = frame.where("problem IS NULL").select(*HEAD)
+        problem = F.col("problem")
+        readable = F.when(problem.isNull(), F.lit(True)).otherwise(F.raise_error(problem))
+        records = frame.where(readable).select(*HEAD)
         yield ReadRound(records, sum(row.rows for row in by_slot), sum(octets), max(octets, default=0))
     finally:
         frame.unpersist()
