@@ -7,7 +7,7 @@ out small, and are halved where they come out large.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -172,10 +172,12 @@ def cut(
     None has more bytes than the limit, by the estimates. In their order they cover each token once.
     """
     splits: list[Split] = []
+    # A ring of vnodes has thousands of ranges, and so has what is left of it between two rounds.
+    ordered = sorted(within, key=attrgetter("start"))
+    starts, ends = [limit_range.start for limit_range in ordered], [limit_range.end for limit_range in ordered]
     for token_range, replicas in owned:
-        for limit_range in within:
-            if not token_range.shared_width(limit_range):
-                continue
+        first, last = bisect_right(ends, token_range.start), bisect_left(starts, token_range.end)
+        for limit_range in ordered[first:last]:
             common = TokenRange(max(token_range.start, limit_range.start), min(token_range.end, limit_range.end))
             octets = estimates.octets_of(common)
             by_width = -(-limits.least_splits * common.width // _WIDTH)

@@ -20,6 +20,7 @@ from tailrace_spark.snapshot.ranges import (
     cut,
     deal,
     parse_range,
+    parts,
     ring_ranges,
     unwrapped,
 )
@@ -92,6 +93,21 @@ def test_pieces_cover_what_is_asked_for_once_and_tasks_have_each_piece_once(
     if limits.at_once_per_node is not None:
         tasks_by_node = Counter(node for task in tasks for node in {split.replicas[0] for split in task})
         assert max(tasks_by_node.values()) <= limits.at_once_per_node
+
+
+def test_what_is_left_of_a_ring_of_vnodes_is_cut_by_its_own_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ring of 50 nodes with 256 vnodes each took a minute between two rounds."""
+    vnodes = [(token_range, ("a",)) for token_range in parts(TokenRange(), 2_000)]
+    left = tuple([token_range for token_range, _ in vnodes[::2]])
+    looks = Counter[str]()
+
+    def looked(self: TokenRange, other: TokenRange) -> int:
+        looks["at two ranges"] += 1
+        return max(0, min(self.end, other.end) - max(self.start, other.start))
+
+    monkeypatch.setattr(TokenRange, "shared_width", looked)
+    assert [split.range for split in cut(vnodes, Estimates(), Limits(1 << 62), left)] == list(left)
+    assert looks.total() <= len(vnodes)
 
 
 @given(RINGS, st.integers(1, 200_000), LIMITS)
