@@ -22,6 +22,7 @@ _VERSION: Final = "v1"
 _FIRST_BYTE: Final = "\0"
 DELETED: Final = "was deleted"
 RECREATED: Final = "was deleted and created again"
+SHORTER: Final = "has fewer records than were read, as where Kafka was restored, or lost its last ones"
 TRIMMED: Final = "lost records that were not read yet, to its retention or by hand"
 
 
@@ -193,8 +194,8 @@ def find_losses(plan: PlannedBatch, ids: Mapping[str, str], states: Mapping[str,
         partitions = sorted({partition for name, partition in (*plan.start, *plan.end) if name == topic})
         if state is None:
             losses.append(Loss(topic, DELETED, tuple(_unread(plan, topic, partition) for partition in partitions)))
-        elif _is_another(plan, topic, ids, state):
-            losses.append(Loss(topic, RECREATED, tuple(_unread(plan, topic, partition) for partition in partitions)))
+        elif (why := _why_another(plan, topic, ids, state)) is not None:
+            losses.append(Loss(topic, why, tuple(_unread(plan, topic, partition) for partition in partitions)))
         elif spans := _trimmed(plan, topic, partitions, state):
             losses.append(Loss(topic, TRIMMED, spans))
     return losses
@@ -222,13 +223,14 @@ def left_of(loss: Loss, state: TopicState) -> dict[KafkaPartition, int]:
     return {(loss.topic, span.partition): state.starts[span.partition] for span in loss.spans}
 
 
-def _is_another(plan: PlannedBatch, topic: str, ids: Mapping[str, str], state: TopicState) -> bool:
-    """Whether it is a topic of the same name: by its id, or, where that was not noted, by its ends."""
-    if topic in ids:
-        return ids[topic] != state.id
-    return any(
-        offset > state.ends.get(partition, 0) for (name, partition), offset in plan.start.items() if name == topic
-    )
+def _why_another(plan: PlannedBatch, topic: str, ids: Mapping[str, str], state: TopicState) -> str | None:
+    """Why a topic's offsets are of other records than the plan's, by its id or its ends; None where they are not."""
+    if topic in ids and ids[topic] != state.id:
+        return RECREATED
+    offsets = [*plan.start.items(), *plan.end.items()]
+    if all(offset <= state.ends.get(partition, 0) for (name, partition), offset in offsets if name == topic):
+        return None
+    return SHORTER if topic in ids else RECREATED
 
 
 def _unread(plan: PlannedBatch, topic: str, partition: int) -> Span:

@@ -17,6 +17,8 @@ from tailrace_spark.job.checkpoint_files import Folder
 from tailrace_spark.job.endings import reason
 from tailrace_spark.job.metrics import StreamMetrics
 from tailrace_spark.job.offsets import (
+    RECREATED,
+    SHORTER,
     TRIMMED,
     Loss,
     PlannedBatch,
@@ -155,17 +157,18 @@ class TopicWatch:
             return []
         batch, plan = pending
         states = self._look(topics_of(plan) | (self.stopped.keys() if not self._stops else set()))
-        losses = find_losses(plan, self._known, states)
+        # One that is gone may be in the plan still, where the stream was killed below.
+        losses = find_losses(plan, {**self._ids, **dict.fromkeys(self._gone, "")}, states)
         reads_on = bool(self.stopped) and not self._stops
         changed = self._read_on(plan, states) if reads_on else plan
         for loss in losses:
             changed = self._past(changed, loss, states)
         if losses or reads_on:
-            self._know({topic: state.id for topic, state in states.items() if topic not in self.stopped})
-            # A crash in between: a table that stops is noted already, and a loss that stops none is found once more.
-            if self._stops:
-                self._write()
+            self._write()
             self._planned.replace(batch, changed)
+            if reads_on:
+                self.stopped, self._offsets = {}, {}
+            self._know({topic: state.id for topic, state in states.items() if topic not in self.stopped})
             self._write()
         return losses
 
@@ -192,6 +195,8 @@ class TopicWatch:
                 str(partition): offset for (topic, partition), offset in start.items() if topic == loss.topic
             }
             self._offsets[loss.topic] = topic_offsets if starts else {}
+            if loss.why in (RECREATED, SHORTER):
+                self._leave(loss.topic)
             return without(plan, {loss.topic})
         if loss.why == TRIMMED:
             return moved(plan, starts)
@@ -203,11 +208,10 @@ class TopicWatch:
         for topic, words in self.stopped.items():
             log.warning("%s; the stream reads on with what is left (stream.fail_on_data_loss = false)", words)
             offsets = {(topic, int(partition)): offset for partition, offset in self._offsets.get(topic, {}).items()}
-            if topic in states and states[topic].id == self._ids.get(topic):
+            if topic in states and states[topic].id == self._known.get(topic):
                 plan = moved(plan, offsets)
             else:
                 self._leave(topic)
-        self.stopped, self._offsets = {}, {}
         return plan
 
     def _leave(self, topic: str) -> None:

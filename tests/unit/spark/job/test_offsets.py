@@ -8,6 +8,7 @@ from tailrace_common.kafka import TopicState
 from tailrace_spark.job.offsets import (
     DELETED,
     RECREATED,
+    SHORTER,
     TRIMMED,
     Loss,
     PlannedBatch,
@@ -80,6 +81,13 @@ def test_of_a_deleted_topic_all_that_was_not_read() -> None:
 def test_a_topic_of_the_same_name_is_another(ids: dict[str, str], state: TopicState) -> None:
     [loss] = find_losses(PLAN, ids, {**ALL, "a": state})
     assert (loss.topic, loss.why) == ("a", RECREATED)
+
+
+@pytest.mark.parametrize("ends", [{0: 9, 1: 5}, {0: 13, 1: 5}], ids=["before the batch", "in it"])
+def test_a_topic_that_has_less_than_was_read_of_it_has_other_records(ends: dict[int, int]) -> None:
+    """As from a backup of Kafka's disks, or with an unclean leader: its id is the same."""
+    [loss] = find_losses(PLAN, IDS, {**ALL, "a": TopicState("1", {0: 0, 1: 0}, ends)})
+    assert (loss.topic, loss.why) == ("a", SHORTER)
 
 
 def test_records_that_were_deleted_before_they_were_read() -> None:

@@ -1,9 +1,10 @@
-"""A topic that was made again under a stream, which is killed at any step, or handed over, while it goes past that."""
+"""A topic that is made again, or restored, under a stream, which is killed or handed over while it goes past that."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,6 +22,9 @@ READ = PlannedBatch({PARTITION: 10}, {PARTITION: 14})
 AGAIN = PlannedBatch({}, {PARTITION: 20})
 """As Spark plans a topic that it has not read."""
 NOTHING = Handover()
+FIRST, SECOND = (TopicState(name, {0: 0}, {0: 20}) for name in "12")
+RESTORED = TopicState("1", {0: 0}, {0: 5})
+"""The first one, as it was before the last records came."""
 
 
 class Killed(Exception):
@@ -56,13 +60,16 @@ class Disk:
         self.batch = plan
 
 
-def watch_of(disk: Disk, topic_id: str | None, *, stops: bool, earlier: Handover = NOTHING) -> TopicWatch:
-    """With a topic of this id; None: it is deleted."""
+def watch_of(disk: Disk, state: TopicState | None, *, stops: bool, earlier: Handover = NOTHING) -> TopicWatch:
+    """With a topic as it is in Kafka; None: it is deleted."""
 
     def of(topics: Collection[str]) -> dict[str, TopicState]:
-        return {topic: TopicState(topic_id, {0: 0}, {0: 20}) for topic in topics if topic_id is not None}
+        return {} if state is None else dict.fromkeys(topics, state)
 
-    states: Any = SimpleNamespace(of=of, ids=lambda topics: dict.fromkeys(topics, topic_id))
+    def ids(topics: Collection[str]) -> dict[str, str]:
+        return {topic: described.id for topic, described in of(topics).items()}
+
+    states: Any = SimpleNamespace(of=of, ids=ids)
     files: Any = disk
     return TopicWatch(
         files, files, states, StreamMetrics(), "checkpoint", stops=stops, wait=lambda _: None, earlier=earlier
@@ -80,14 +87,14 @@ def read_again(disk: Disk, watch: TopicWatch) -> Mapping[str, str]:
     return watch.readings
 
 
-def killed(disk: Disk, writes: int, *, stops: bool) -> TopicWatch:
+def killed(disk: Disk, writes: int, state: TopicState, *, stops: bool) -> TopicWatch:
     """What a stream finds that was killed behind so many writes about its topic, the only one, which it has read."""
-    watch_of(disk, "1", stops=stops).check(READ)
+    watch_of(disk, FIRST, stops=stops).check(READ)
     disk.writes = writes
     with suppress(Killed, DataLossError):
-        watch_of(disk, "2", stops=stops).at_start(ends=False)
+        watch_of(disk, state, stops=stops).at_start(ends=False)
     disk.writes = 100
-    watch = watch_of(disk, "2", stops=stops)
+    watch = watch_of(disk, state, stops=stops)
     with suppress(DataLossError):
         watch.at_start(ends=False)
     assert PARTITION not in {*disk.batch.start, *disk.batch.end}
@@ -96,9 +103,23 @@ def killed(disk: Disk, writes: int, *, stops: bool) -> TopicWatch:
 
 @pytest.mark.promise("sinks.read-again")
 @pytest.mark.parametrize("writes", range(3))
-def test_a_topic_that_was_made_again_is_read_from_its_beginning_wherever_the_stream_is_killed(writes: int) -> None:
+@pytest.mark.parametrize("state", [SECOND, RESTORED], ids=["made again", "restored"])
+def test_a_topic_of_other_records_is_read_from_its_beginning_wherever_the_stream_is_killed(
+    state: TopicState, writes: int
+) -> None:
     disk = Disk()
-    assert read_again(disk, killed(disk, writes, stops=False)) == {"a": "2"}
+    assert read_again(disk, killed(disk, writes, state, stops=False)) == {"a": state.id}
+
+
+@pytest.mark.promise("sinks.read-again")
+@pytest.mark.parametrize("state", [SECOND, RESTORED], ids=["made again", "restored"])
+def test_a_topic_of_other_records_is_another_reading_once_it_may_be_read_on(state: TopicState) -> None:
+    disk = Disk()
+    killed(disk, 0, state, stops=True)
+    watch = watch_of(disk, replace(state, ends={0: 99}), stops=False)
+    watch.at_start(ends=False)
+    assert PARTITION not in {*disk.batch.start, *disk.batch.end}
+    assert (watch.stopped, read_again(disk, watch)) == ({}, {"a": state.id})
 
 
 @pytest.mark.promise("sinks.read-again")
@@ -106,16 +127,16 @@ def test_a_topic_that_was_made_again_is_read_from_its_beginning_wherever_the_str
 def test_a_topic_that_was_deleted_and_then_made_again_is_another_reading(is_handed_over: bool) -> None:
     """Also where another stream goes on, as a subscription's next owner does, by the ids that it is given."""
     disk = Disk()
-    watch_of(disk, "1", stops=False).check(READ)
+    watch_of(disk, FIRST, stops=False).check(READ)
     watch = watch_of(disk, None, stops=False)
     watch.at_start(ends=False)
     if is_handed_over:
         disk = Disk()
     earlier = Handover(watch.ids, None, watch.readings) if is_handed_over else NOTHING
-    assert read_again(disk, watch_of(disk, "2", stops=False, earlier=earlier)) == {"a": "2"}
+    assert read_again(disk, watch_of(disk, SECOND, stops=False, earlier=earlier)) == {"a": "2"}
 
 
 @pytest.mark.promise("stream.lost-topics")
 @pytest.mark.parametrize("writes", range(3))
 def test_a_table_that_a_loss_stops_is_stopped_wherever_the_stream_is_killed(writes: int) -> None:
-    assert list(killed(Disk(), writes, stops=True).stopped) == ["a"]
+    assert list(killed(Disk(), writes, SECOND, stops=True).stopped) == ["a"]
