@@ -47,7 +47,7 @@ class StreamSettings(Section):
         default=None,
         examples=[134217728],
         description="Most bytes of messages that Spark's driver collects at once, 1 MiB to 1 GiB; a larger micro-batch "
-        "is written in parts. Unset: an eighth of the driver's memory",
+        "is written in parts. Unset: an eighth of the driver's memory, 512 MiB at most",
     )
     execution: Literal["auto", "driver", "executors"] = Field(
         default="auto",

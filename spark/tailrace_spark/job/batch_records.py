@@ -28,6 +28,8 @@ _IN_ORDER: Final = [(name, "ascending") for name in PLACE]
 # Of the driver's memory: while Spark collects bytes it has them up to four times, in its tasks and on their way.
 _SHARE_OF_MEMORY: Final = 8
 _LEAST_BYTES: Final = 1 << 20
+# Spark collects no results of more than 1 GiB unless it is told to, and Arrow sorts no column of more than 2 GiB.
+_MOST_BYTES: Final = 1 << 29
 # Large values stand together in one buffer of a task, which doubles while it grows: fewer bytes at a time.
 _READS_OF_A_PART: Final = 4
 
@@ -45,10 +47,11 @@ class MissingRecordsError(Exception):
 
 
 def part_bytes(spark: SparkSession, settings: Settings) -> int:
-    """The most bytes of messages in a part: the setting, else an eighth of the driver's memory."""
+    """The most bytes of messages in a part: the setting, else an eighth of the driver's memory, 512 MiB at most."""
     if settings.stream.max_bytes_per_part is not None:
         return settings.stream.max_bytes_per_part
-    return max(_LEAST_BYTES, int(jvm_of(spark).java.lang.Runtime.getRuntime().maxMemory()) // _SHARE_OF_MEMORY)
+    share = int(jvm_of(spark).java.lang.Runtime.getRuntime().maxMemory()) // _SHARE_OF_MEMORY
+    return min(_MOST_BYTES, max(_LEAST_BYTES, share))
 
 
 def without_large(heads: DataFrame, largest: int) -> DataFrame:

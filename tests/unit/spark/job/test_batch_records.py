@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pyarrow as pa
 import pytest
 
-from tailrace_spark.job.batch_records import parts_of
+import tailrace_spark.job.batch_records
+from tailrace_common.settings import Settings
+from tailrace_spark.job.batch_records import part_bytes, parts_of
 
 
 def records(*sizes: int) -> pa.Table:
@@ -40,3 +45,15 @@ def test_no_part_is_larger_but_one_of_a_single_record(most: int) -> None:
     parts = parts_of(records(5, 4, 3, 2, 1), most)
     assert sorted(place for part in parts for place in places(part)) == sorted(places(records(5, 4, 3, 2, 1)))
     assert all(part.num_rows == 1 or sum(part.column("size").to_pylist()) <= most for part in parts)
+
+
+@pytest.mark.parametrize(("memory", "most"), [(1 << 20, 1 << 20), (1 << 30, 1 << 27), (64 << 30, 1 << 29)])
+def test_a_part_is_an_eighth_of_the_memory_and_no_more_than_spark_collects(
+    monkeypatch: pytest.MonkeyPatch, memory: int, most: int
+) -> None:
+    """A batch of one gibibyte ended each stream whose driver had much memory."""
+    runtime = SimpleNamespace(getRuntime=lambda: SimpleNamespace(maxMemory=lambda: memory))
+    java = SimpleNamespace(lang=SimpleNamespace(Runtime=runtime))
+    monkeypatch.setattr(tailrace_spark.job.batch_records, "jvm_of", lambda _: SimpleNamespace(java=java))
+    spark: Any = None
+    assert part_bytes(spark, Settings()) == most
