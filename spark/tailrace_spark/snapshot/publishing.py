@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Final
 from uuid import UUID
 
 from tailrace_common.closing import Closing
@@ -22,7 +23,7 @@ from tailrace_schemas.avro import Encoder, SchemaIds
 from tailrace_schemas.avro.frames import reframed
 from tailrace_schemas.avro.schema import KeyChoice
 from tailrace_schemas.change import Change
-from tailrace_schemas.errors import CorruptError, FencedError, ServiceError, TailraceError
+from tailrace_schemas.errors import CorruptError, DecodeError, FencedError, RefusedError, ServiceError, TailraceError
 from tailrace_schemas.forms import PLAIN_FORMS, ValueForms
 from tailrace_schemas.tokens import partition as partition_of
 from tailrace_schemas.topics import Internal, internal_topic
@@ -137,6 +138,8 @@ class Destination:
         )
 
 
+_OF_A_RANGE: Final = (UnreadableError, RefusedError, DecodeError)
+"""Cassandra does not give it, or Kafka does not take one of its rows, as one that is too large; or a row is damaged."""
 NumberedSplit = tuple[int, Split]
 """A range of a snapshot behind its number among them."""
 
@@ -160,7 +163,7 @@ class PublishTask:
     tasks: int
 
     def __call__(self, splits: Iterator[Sequence[NumberedSplit]]) -> Iterator[PublishedRange]:
-        """The outcomes of a task's ranges; an error is the last one, but for ranges that Cassandra does not give."""
+        """The outcomes of a task's ranges; an error is the last one, but for what is a range's own fault."""
         begin_task()
         with self.publisher() as publisher:
             for index, split in itertools.chain.from_iterable(splits):
@@ -168,7 +171,7 @@ class PublishTask:
                     publisher.publish(index, split)
                 except TailraceError as error:
                     yield PublishedRange(index, str(error), isinstance(error, FencedError))
-                    if not isinstance(error, UnreadableError):
+                    if not isinstance(error, _OF_A_RANGE):
                         return
                 else:
                     yield PublishedRange(index)

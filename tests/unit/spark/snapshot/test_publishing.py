@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from tailrace_schemas.avro import SchemaIds
-from tailrace_schemas.errors import FencedError, ServiceError, TailraceError
+from tailrace_schemas.errors import CorruptError, FencedError, RefusedError, ServiceError, TailraceError
 from tailrace_spark.snapshot.publishing import Destination, PublishedRange, PublishTask
 from tailrace_spark.snapshot.ranges import Split, TokenRange
 from tailrace_spark.snapshot.reading import UnreadableError
@@ -34,11 +34,13 @@ class Publisher:
     ("error", "published"),
     [
         (UnreadableError("too many tombstones"), [0, 2, 3]),
+        (RefusedError("t.shop.orders", "Broker: Message size too large"), [0, 2, 3]),
+        (CorruptError("a value cannot be"), [0, 2, 3]),
         (ServiceError("Kafka is away"), [0]),
         (FencedError("2"), [0]),
     ],
 )
-def test_a_range_that_cassandra_does_not_give_leaves_the_others_to_be_published(
+def test_a_range_that_cannot_be_published_leaves_the_others_to_be(
     monkeypatch: pytest.MonkeyPatch, error: TailraceError, published: list[int]
 ) -> None:
     @contextmanager
