@@ -56,6 +56,10 @@ class SnapshotContext(Closing):
         keyspace, _, table = name.partition(".")
         return self._cluster().find(keyspace, table)
 
+    def require_agreement(self) -> None:
+        """Raise ServiceError while nodes have different schemas."""
+        self._cluster().require_agreement()
+
     def require_readable(self, table: Table, where: str | None) -> None:
         """Raises UnreadableError where Cassandra masks some of it, SettingsError for the condition, ServiceError."""
         self._cluster().check(self._reading_of(table, where))

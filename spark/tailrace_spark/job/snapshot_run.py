@@ -208,6 +208,8 @@ class SnapshotRun:
         Raises UnreadableError where Cassandra masks some of it.
         """
         table = self._context.find(snapshot.table)
+        if table is None or snapshot.table_id not in (None, table.id.hex):
+            self._context.require_agreement()  # a node that comes back may not have heard of the table yet
         if self._refuses is not None:
             self._end(snapshot, State.REFUSED, self._refuses)
         elif table is None:

@@ -41,6 +41,7 @@ from tailrace_spark.snapshot.settings import SnapshotSettings
 
 log = logging.getLogger("tailrace_spark")
 _MURMUR3: Final = "Murmur3Partitioner"
+_AGREEMENT_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,15 @@ class ClusterView:
         Raises ServiceError, also for a definition that cannot be read.
         """
         return _found(self._definitions(keyspace), keyspace, name)
+
+    def require_agreement(self) -> None:
+        """Raise ServiceError while nodes have different schemas: a table that one of them lacks may be there."""
+        try:
+            agreed = self._cluster.control_connection.wait_for_schema_agreement(wait_time=_AGREEMENT_SECONDS)
+        except Exception as error:
+            raise failed(self._settings, error, ADDRESS) from error
+        if not agreed:
+            raise ServiceError("nodes have different schemas: `nodetool describecluster` lists them")
 
     def tables_with_cdc(self) -> list[Table]:
         """The definitions of all tables and views that have cdc = true now. Raises as `find`."""

@@ -62,6 +62,7 @@ class Cluster:
         self.masked: dict[str, Exception] = {}
         self.faults: dict[str, Exception] = {}
         self.read: list[str] = []
+        self.agrees = True
         self._tables = {f"shop.{name}": table({"id": "int"}, name=name, keyspace="shop") for name in NAMES}
 
     def tables(self) -> list[Table]:
@@ -69,6 +70,13 @@ class Cluster:
 
     def find(self, name: str) -> Table | None:
         return self._tables.get(name)
+
+    def drop(self, name: str) -> None:
+        del self._tables[name]
+
+    def require_agreement(self) -> None:
+        if not self.agrees:
+            raise ServiceError("nodes have different schemas")
 
     def require_readable(self, table: Table, where: str | None) -> None:
         del where
@@ -209,6 +217,24 @@ def test_a_condition_that_is_none_ends_the_snapshot_that_it_was_asked_for(cluste
         pass
     refused = (State.REFUSED, str(cluster.masked["shop.orders"]))
     assert states(notes) == {"people": DONE, "orders": refused, "lines": DONE}
+
+
+@pytest.mark.promise("snapshots.changed")
+def test_a_table_is_dropped_once_all_nodes_say_so(cluster: Cluster) -> None:
+    """One that was down while the table was made does not know it for a moment."""
+    notes = MemoryNotes()
+    run = run_of(cluster, notes)
+    run.step()
+    cluster.drop("shop.people")
+    cluster.agrees = False
+    with pytest.raises(ServiceError, match="nodes have different schemas"):
+        run.step()
+    assert states(notes)["people"] == (State.READING, "nodes have different schemas")
+    cluster.agrees = True
+    while run.step():
+        pass
+    reason = "there is no table shop.people in Cassandra (any more)"
+    assert states(notes) == {"people": (State.DROPPED, reason), "orders": DONE, "lines": DONE}
 
 
 @pytest.mark.promise("snapshot.unreadable")

@@ -32,3 +32,16 @@ def test_a_table_that_is_dropped_between_two_answers_can_be_asked_for_again() ->
         with pytest.raises(ServiceError, match=r"the definition of shop\.orders: "):
             ask()
     assert view_of(tables=[], columns=[]).find("shop", "orders") is None
+
+
+@pytest.mark.parametrize("agreed", [True, False, None])
+def test_nodes_that_do_not_agree_say_nothing_of_a_table(agreed: bool | None) -> None:
+    """The driver gives None where it is closed meanwhile."""
+    view = view_of()
+    connection = SimpleNamespace(wait_for_schema_agreement=lambda **_: agreed)
+    view._cluster = SimpleNamespace(control_connection=connection)
+    if agreed:
+        view.require_agreement()
+    else:
+        with pytest.raises(ServiceError, match="nodes have different schemas"):
+            view.require_agreement()
