@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, Final
 
-from cassandra import ConsistencyLevel, OperationTimedOut, ReadFailure, ReadTimeout, Unavailable
+from cassandra import ConsistencyLevel, OperationTimedOut, ReadFailure, ReadTimeout, Unauthorized, Unavailable
 from cassandra.cluster import Cluster, ExecutionProfile, NoHostAvailable, Session
 from cassandra.connection import ConnectionException
 from cassandra.policies import (
@@ -33,7 +33,7 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.worker_cache import WorkerCache
 from tailrace_spark.snapshot.pace import Fault
 from tailrace_spark.snapshot.page import PageColumns, read_columns
-from tailrace_spark.snapshot.reading import Page, PageError, PageStateError, UnreadableError
+from tailrace_spark.snapshot.reading import ForbiddenError, Page, PageError, PageStateError, UnreadableError
 from tailrace_spark.snapshot.settings import SnapshotSettings, settings_at
 
 ADDRESS: Final = "cluster.contact_points"
@@ -240,7 +240,8 @@ def page_error(error: Exception) -> Exception:
     if "paging state" in str(error).lower():
         return PageStateError(said(error))
     advice = "; allow_filtering = true adds it" if "ALLOW FILTERING" in str(error) else ""
-    return ServiceError(f"Cassandra refuses to read: {said(error)}{advice}")
+    refused = ForbiddenError if isinstance(error, Unauthorized) else ServiceError
+    return refused(f"Cassandra refuses to read: {said(error)}{advice}")
 
 
 def service_error(error: Exception) -> ServiceError:

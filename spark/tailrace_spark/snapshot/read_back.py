@@ -23,12 +23,22 @@ from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece
 from tailrace_spark.snapshot.changes import GRACE_MICROS, total_of
 from tailrace_spark.snapshot.driver import PageSource, page_source
 from tailrace_spark.snapshot.pace import PageSize
-from tailrace_spark.snapshot.reading import Ask, PageError, PageReader, PendingPage, UnreadableError, hosts_of
+from tailrace_spark.snapshot.reading import (
+    Ask,
+    ForbiddenError,
+    PageError,
+    PageReader,
+    PendingPage,
+    UnreadableError,
+    hosts_of,
+)
 from tailrace_spark.snapshot.selection import statement_by_key
 from tailrace_spark.snapshot.settings import SnapshotSettings
 
 _SEEN: Final = Source("", "", Position(0, 0, 0), 0, 1, Origin.SNAPSHOT)
 _AT_ONCE: Final = 8
+_OF_A_TABLE: Final = (UnreadableError, ForbiddenError)
+"""Errors for which changes of other tables do not wait."""
 _ROW: Final = 1
 _MANY: Final = 200
 _OCTETS: Final = 1 << 20
@@ -174,7 +184,7 @@ class _Reading:
         for doubt in doubts:
             ask = partial(self._source.select, statement, doubt.values)
             pending = None
-            with suppress(PageError):  # asked again where its answer is needed, which then waits
+            with suppress(PageError, *_OF_A_TABLE):  # asked again where its answer is needed, which then waits
                 pending = ask(_ROW, None, None)
             waiting.append((doubt, ask, pending))
             if len(waiting) == self._at_once:
@@ -188,7 +198,7 @@ class _Reading:
         subject = f"a row of {doubt.delivered.change.table}"
         try:
             page = self._reader(_ROW).page(subject, ask, hosts_of(), pending=pending)
-        except UnreadableError as error:
+        except _OF_A_TABLE as error:
             self.unread.append(_letter(doubt.delivered, error))
             return
         row = [values[0] for values in page.columns[1:]] if page.rows else None
@@ -220,7 +230,7 @@ def _in_key_order(column: Sequence[bytes | None]) -> int:
     return int.from_bytes(column[1] or b"", "big", signed=True)
 
 
-def _letter(delivered: Delivered, error: UnreadableError) -> DeadLetter:
+def _letter(delivered: Delivered, error: UnreadableError | ForbiddenError) -> DeadLetter:
     """What people see of a row that could not be read back."""
     table = delivered.change.table
     reason = (

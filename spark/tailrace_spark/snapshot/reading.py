@@ -44,6 +44,10 @@ class UnreadableError(ServiceError):
     """Cassandra does not give rows of a table, however often they are asked for; what is to be done is in the words."""
 
 
+class ForbiddenError(ServiceError):
+    """The role may not read a table, until somebody grants it."""
+
+
 class PageStateError(Exception):
     """The node does not take the place at which a page was to begin: the range has to be read from its beginning."""
 

@@ -21,7 +21,7 @@ from tailrace_spark.rowstate.visible import visible
 from tailrace_spark.snapshot.changes import GRACE_MICROS
 from tailrace_spark.snapshot.pace import Fault
 from tailrace_spark.snapshot.read_back import Doubt, ReadBack, answer
-from tailrace_spark.snapshot.reading import Page, PageError, UnreadableError
+from tailrace_spark.snapshot.reading import ForbiddenError, Page, PageError, UnreadableError
 from tailrace_spark.snapshot.selection import statement_by_key
 from tailrace_spark.snapshot.settings import SnapshotSettings
 from tests.unit.spark.rowstate.counters import COUNTERS, Shard, context
@@ -86,8 +86,10 @@ class Source:
         if f" WHERE {self._key} = ?" not in statement:
             raise ServiceError("Cassandra refuses to read: Undefined column name")
         [key] = struct.unpack(">i", values[0] or b"")
-        if key in self._faults:
-            return Answer(error=self._faults[key])
+        if isinstance(fault := self._faults.get(key), ForbiddenError):
+            raise fault  # as where the statement is prepared
+        if fault is not None:
+            return Answer(error=fault)
         assert f"c{MANY - 1}" in statement
         return page([[values[0]], *[[None]] * MANY], b"behind")  # a node does not know yet that nothing follows
 
@@ -117,8 +119,9 @@ def added(monkeypatch: pytest.MonkeyPatch, source: Source, changes: tuple[Delive
     [
         PageError(Fault.FAILED, "1 failures: READ_TOO_MANY_TOMBSTONES from /127.0.0.1:7000"),
         UnreadableError("Cassandra masks shop.orders.v for this role"),
+        ForbiddenError("Cassandra refuses to read: User reader has no SELECT permission on <table shop.orders>"),
     ],
-    ids=["tombstones", "masked"],
+    ids=["tombstones", "masked", "forbidden"],
 )
 def test_a_row_that_cassandra_does_not_give_is_a_dead_letter_and_the_others_are_read(
     monkeypatch: pytest.MonkeyPatch, fault: Exception
