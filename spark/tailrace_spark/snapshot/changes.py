@@ -1,8 +1,8 @@
 """Pages of a table as `read` changes (docs/contracts.md 3), which merging sinks take as they take those of the log.
 
-CQL does not show when markers of rows without cells were written, nor collections before Cassandra 5.0. They count
-as written shortly before the row was read. Lists stand right behind their newest element.
-docs/snapshots.md has it row by row. No I/O.
+CQL does not show when markers of rows without cells were written, nor collections before Cassandra 5.0; of some older
+releases not even frozen ones. They count as written shortly before the row was read. Lists stand right behind their
+newest element. docs/snapshots.md has it row by row. No I/O.
 """
 
 from __future__ import annotations
@@ -182,7 +182,8 @@ class _Cells:
     def _put(self, column: Column, path: bytes | None, written: int | None, ttl: int | None, value: bytes) -> None:
         # The seconds left, and not those that the cell was written with, which CQL does not show.
         expires = None if ttl is None else self._requested_at // _MICROS + ttl
-        self.cells.append(Cell(column, path, self._requested_at if written is None else written, ttl, expires, value))
+        written = self._requested_at - GRACE_MICROS if written is None else written
+        self.cells.append(Cell(column, path, written, ttl, expires, value))
 
     def _elements(self, column: Column, value: bytes, written: bytes | None, ttl: bytes | None) -> None:
         is_list = column.type.kind == "list"

@@ -34,6 +34,7 @@ from tailrace_spark.sinks.worker_cache import WorkerCache
 from tailrace_spark.snapshot.pace import Fault
 from tailrace_spark.snapshot.page import PageColumns, read_columns
 from tailrace_spark.snapshot.reading import ForbiddenError, Page, PageError, PageStateError, UnreadableError
+from tailrace_spark.snapshot.selection import Release
 from tailrace_spark.snapshot.settings import SnapshotSettings, settings_at
 
 ADDRESS: Final = "cluster.contact_points"
@@ -219,10 +220,9 @@ def require_unmasked(settings: SnapshotSettings, prepared: PreparedStatement, no
         raise UnreadableError(words)
 
 
-def release_of(host: Any) -> tuple[int, int]:
-    """The release of a node, such as (5, 0)."""
-    major, minor = str(host.release_version).split("-")[0].split(".")[:2]
-    return int(major), int(minor)
+def release_of(host: Any) -> Release:
+    """The release of a node, such as (5, 0, 9)."""
+    return tuple([int(digits) for digits in str(host.release_version).split("-")[0].split(".")[:3]])
 
 
 def _unchanged(names: Sequence[str], rows: Any) -> Any:

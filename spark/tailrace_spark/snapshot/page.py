@@ -253,7 +253,7 @@ class PageRecords:
             value_index = columns.value[column]
             start = self._start[value_index]
             if start != NULL:
-                written: i64 = requested_at
+                written: i64 = requested_at - self._grace
                 time = columns.written[column]
                 if time >= 0 and self._start[time] != NULL:
                     written = i64(read_i64_be(data, self._start[time]))

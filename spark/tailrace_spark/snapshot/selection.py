@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from tailrace_schemas.cql.types import quote_identifier
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.table import Column, ColumnKind, Table
 
 Kind = Literal["value", "writetime", "ttl"]
+Release = tuple[int, ...]
+"""Up to three numbers, such as (5, 0, 9)."""
+_COLLECTIONS: Final = frozenset({"list", "set", "map"})
+_TELL_OF_FROZEN: Final[tuple[tuple[Release, Release], ...]] = (
+    ((3, 0, 28), (3, 1)),
+    ((3, 11, 14), (4,)),
+    ((4, 0, 6), (1000,)),
+)
+"""Releases that tell the times of frozen collections: from the first on, and before the second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +55,20 @@ def columns_of(table: Table, names: Sequence[str] | None) -> tuple[Column, ...]:
     return tuple([by_name[name] for name in dict.fromkeys(names)])
 
 
-def has_times(column: Column, release: tuple[int, int]) -> bool:
-    """Whether a release, such as (5, 0), can tell the column's WRITETIME and TTL.
+def has_times(column: Column, release: Release) -> bool:
+    """Whether a release, such as (5, 0, 9), can tell the column's WRITETIME and TTL.
 
-    None tells those of keys and counters. Those of elements and fields exist from 5.0 on (CASSANDRA-8877).
+    None tells those of keys and counters. Those of elements and fields exist from 5.0 on (CASSANDRA-8877). Those of
+    frozen collections were refused, with those of others, until CASSANDRA-17628.
     """
     if column.kind in (ColumnKind.PARTITION_KEY, ColumnKind.CLUSTERING) or column.type.kind == "counter":
         return False
-    return not column.type.multicell or release >= (5, 0)
+    if column.type.multicell:
+        return release >= (5, 0)
+    return column.type.kind not in _COLLECTIONS or any(first <= release < end for first, end in _TELL_OF_FROZEN)
 
 
-def selection(columns: Sequence[Column], release: tuple[int, int], *, times: bool) -> tuple[Selected, ...]:
+def selection(columns: Sequence[Column], release: Release, *, times: bool) -> tuple[Selected, ...]:
     """The result's columns: the values, then with `times` WRITETIME and TTL of each column that has them."""
     values = tuple([Selected(column) for column in columns])
     if not times:

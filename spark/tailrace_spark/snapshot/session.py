@@ -36,7 +36,7 @@ from tailrace_spark.snapshot.ranges import (
 )
 from tailrace_spark.snapshot.reading import PageReader, RangeReader, hosts_of
 from tailrace_spark.snapshot.rows import RowColumns
-from tailrace_spark.snapshot.selection import columns_of, selection, statement, token_statement
+from tailrace_spark.snapshot.selection import Release, columns_of, selection, statement, token_statement
 from tailrace_spark.snapshot.settings import SnapshotSettings
 
 log = logging.getLogger("tailrace_spark")
@@ -59,12 +59,12 @@ class Ring:
 class TableReading:
     """How tasks read a table. It is pickled with them, with secrets.
 
-    `release` is the oldest of the nodes, such as (5, 0).
+    `release` is the oldest of the nodes, such as (5, 0, 9).
     """
 
     settings: SnapshotSettings = field(repr=False)
     table: Table
-    release: tuple[int, int]
+    release: Release
     datacenter: str
 
     @property
@@ -162,8 +162,8 @@ class ClusterView:
         owned = [(token_range, self._ordered(replicas[token])) for token_range, token in ring_ranges(replicas)]
         return Ring(tuple(owned), self._estimates(keyspace, name))
 
-    def release(self) -> tuple[int, int]:
-        """The oldest release of any node, such as (5, 0)."""
+    def release(self) -> Release:
+        """The oldest release of any node, such as (5, 0, 9)."""
         return min(
             [release_of(host) for host in self._cluster.metadata.all_hosts() if host.release_version], default=(0, 0)
         )

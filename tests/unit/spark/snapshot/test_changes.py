@@ -17,7 +17,7 @@ from tailrace_schemas.tokens import token
 from tailrace_spark.rowstate.row import merge, state_of
 from tailrace_spark.rowstate.visible import VisibleColumns
 from tailrace_spark.snapshot.changes import CHANGE_SCHEMA, GRACE_MICROS, ReadChanges, _list_path, messages, records_of
-from tailrace_spark.snapshot.selection import columns_of, selection
+from tailrace_spark.snapshot.selection import Release, columns_of, selection
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.published import schemas_of
 from tests.unit.tables import table
@@ -28,7 +28,7 @@ EDITS = table({"k": "int"}, regular={"l": "list<int>", "m": "map<text, int>", "t
 LONGS, INTS = (CqlType("list", (CqlType(kind),), frozen=True) for kind in ("bigint", "int"))
 
 
-def changes_of(of: Table, *rows: dict[str, object], release: tuple[int, int] = (5, 0)) -> list[Change]:
+def changes_of(of: Table, *rows: dict[str, object], release: Release = (5, 0)) -> list[Change]:
     """The changes of a page; a row has values by name, and (name, "writetime" or "ttl") by (name, kind)."""
     selected = selection(columns_of(of, None), release, times=True)
     columns: list[list[bytes | None]] = []
@@ -49,6 +49,13 @@ def changes_of(of: Table, *rows: dict[str, object], release: tuple[int, int] = (
 
 def cells(change: Change) -> dict[tuple[str, bytes | None], tuple[int, int | None, int | None, bytes | None]]:
     return {(cell.column.name, cell.path): (cell.written, cell.ttl, cell.expires, cell.value) for cell in change.cells}
+
+
+def test_a_value_whose_write_time_is_not_told_is_older_than_what_is_written_now() -> None:
+    """A frozen collection in releases before CASSANDRA-17628: what is written meanwhile comes by the log."""
+    fixed = table({"k": "int"}, regular={"f": "frozen<set<int>>"})
+    [change] = changes_of(fixed, {"k": 1, "f": [1, 2]}, release=(4, 0, 4))
+    assert [(cell.written, cell.ttl) for cell in change.cells] == [(ASKED - GRACE_MICROS, None)]
 
 
 def test_static_columns_are_one_change_of_their_partition() -> None:

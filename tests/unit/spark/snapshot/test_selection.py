@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tailrace_schemas.errors import SettingsError
-from tailrace_spark.snapshot.selection import columns_of, selection, statement
+from tailrace_spark.snapshot.selection import Release, columns_of, selection, statement
 from tests.unit.tables import table
 
 ORDERS = table(
@@ -21,7 +21,7 @@ ORDERS = table(
 COUNTS = replace(table({"k": "int"}, regular={"n": "counter"}, name="counts"), flags=frozenset({"compound", "counter"}))
 
 
-def selected(release: tuple[int, int], *names: str) -> list[str]:
+def selected(release: Release, *names: str) -> list[str]:
     columns = columns_of(ORDERS, names or None)
     return [item.cql for item in selection(columns, release, times=True)]
 
@@ -36,6 +36,13 @@ def test_from_5_0_on_every_column_but_the_key_has_its_times() -> None:
 def test_before_5_0_collections_and_user_types_have_none_unless_they_are_frozen() -> None:
     timed = {name for name in selected((4, 1)) if name.startswith("WRITETIME")}
     assert timed == {"WRITETIME(owner)", "WRITETIME(fixed)", "WRITETIME(total)", 'WRITETIME("order")'}
+
+
+@pytest.mark.parametrize("release", [(3, 0, 27), (3, 11, 13), (4, 0), (4, 0, 4)])
+def test_older_releases_tell_no_times_of_frozen_collections(release: Release) -> None:
+    """They refuse the statement (CASSANDRA-17628)."""
+    assert "WRITETIME(fixed)" not in selected(release)
+    assert "WRITETIME(fixed)" in selected((*release[:2], 30))
 
 
 def test_counters_have_no_times() -> None:

@@ -18,7 +18,7 @@ from tailrace_schemas.table import Table
 from tailrace_spark.snapshot.changes import ReadChanges, TaskRecords, records_of
 from tailrace_spark.snapshot.page import ROW_BITS, PageColumns, Records, read_columns, row_count, writes_pages_of
 from tailrace_spark.snapshot.reading import Page
-from tailrace_spark.snapshot.selection import Selected, columns_of, selection
+from tailrace_spark.snapshot.selection import Release, Selected, columns_of, selection
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.changes import PLAIN
 from tests.unit.spark.snapshot.pages import page_of
@@ -75,10 +75,11 @@ def rows_of(of: Table, selected: tuple[Selected, ...]) -> st.SearchStrategy[list
 
 @pytest.mark.slow
 @pytest.mark.parametrize("of", [ROWS, WIDE, ALONE], ids=["static", "composite", "no clustering"])
+@pytest.mark.parametrize("release", [(5, 0), (4, 0, 4)])
 @given(data=st.data())
-def test_a_page_by_plans_is_the_page_by_changes(of: Table, data: st.DataObject) -> None:
+def test_a_page_by_plans_is_the_page_by_changes(of: Table, release: Release, data: st.DataObject) -> None:
     assert writes_pages_of(of)
-    selected = selection(columns_of(of, None), (5, 0), times=True)
+    selected = selection(columns_of(of, None), release, times=True)
     encoder = Encoder(of, "t")
     by_plans, by_changes = TaskRecords(of, selected, encoder, "dc1"), ReadChanges(of, selected, "dc1")
     for number in range(2):  # the second page goes on in the first one's last partition
