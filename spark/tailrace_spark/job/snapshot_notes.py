@@ -7,6 +7,7 @@ whatever dies. A request is a file of its own, which the stream removes once its
 from __future__ import annotations
 
 import logging
+from json import JSONDecodeError
 from operator import attrgetter
 from typing import Final, Protocol
 
@@ -49,21 +50,28 @@ class SnapshotNotes:
     def __init__(self, files: Folder, requests: Folder, checkpoint: str) -> None:
         self._files = files
         self._requests = requests
+        self._unreadable: set[str] = set()
         self.checkpoint = checkpoint
 
     def read(self) -> Snapshots:
-        """The newest progress. Raises SettingsError where none of the files can be read, and there is one."""
+        """The newest progress. Raises SettingsError where none of the files can be read, and there is one.
+
+        It does so where another version wrote one of them: that may be the newer one.
+        """
         values: list[Snapshots] = []
         problems: list[str] = []
+        are_whole = False
         for name in _NAMES:
             text = self._files.read(name)
             if text is None:
                 continue
             try:
                 values.append(snapshots_from_json(text))
-            except CorruptError as error:  # cut off in a crash; the other one is whole
+            except CorruptError as error:
                 problems.append(f"{name}: {error}")
-        if problems and not values:
+                # One that was cut off in a crash is no JSON; the other one is whole.
+                are_whole = are_whole or not isinstance(error.__cause__, JSONDecodeError)
+        if problems and (are_whole or not values):
             raise SettingsError(
                 f"stream.checkpoint {self.checkpoint}: tailrace/{'; '.join(problems)}. Install the version that wrote "
                 f"it, or remove {' and '.join(_NAMES)}: snapshots then begin again"
@@ -79,7 +87,10 @@ class SnapshotNotes:
         self._requests.write(f"{int(request.asked * 1000):015}-{request.id}{_SUFFIX}", request.to_json())
 
     def requested(self) -> list[tuple[str, Request]]:
-        """The requests that nobody has taken, with the names of their files, in the order in which they were made."""
+        """The requests that nobody has taken, with the names of their files, in the order in which they were made.
+
+        Those that cannot be read stay where they are.
+        """
         requests: list[tuple[str, Request]] = []
         for name in sorted(self._requests.names()):
             text = self._requests.read(name) if name.endswith(_SUFFIX) and not name.startswith(".") else None
@@ -88,8 +99,9 @@ class SnapshotNotes:
             try:
                 requests.append((name, request_from_json(text)))
             except CorruptError as error:
-                log.warning("the request %s/%s cannot be read and is removed: %s", REQUESTS, name, error)
-                self._requests.delete(name)
+                if name not in self._unreadable:  # it may be written just now, or be for a later version
+                    log.warning("the request %s/%s cannot be read and waits: %s", REQUESTS, name, error)
+                self._unreadable.add(name)
         return requests
 
     def take(self, name: str) -> None:

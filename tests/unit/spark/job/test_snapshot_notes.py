@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,7 +36,21 @@ def test_a_note_that_is_cut_off_leaves_the_one_before(tmp_path: Path) -> None:
         notes.read()
 
 
-def test_requests_come_in_their_order_and_damaged_ones_are_passed_over(tmp_path: Path) -> None:
+@pytest.mark.promise("upgrade.later-records")
+def test_progress_that_a_later_version_wrote_is_refused_though_an_earlier_one_is_beside_it(tmp_path: Path) -> None:
+    """The files are written by turns, so that a later version has written one of them at first."""
+    notes = notes_in(tmp_path)
+    for sequence in (1, 2):
+        notes.write(Snapshots(sequence=sequence))
+    newer = tmp_path / "snapshots-1.json"
+    newer.write_text(json.dumps({**json.loads(newer.read_text()), "sequence": 3, "version": 2}))
+    with pytest.raises(SettingsError, match=r"snapshots-1\.json: .* by another version of Tailrace \(format 2"):
+        notes.read()
+
+
+def test_requests_come_in_their_order_and_those_that_cannot_be_read_wait(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     notes = notes_in(tmp_path)
     assert notes.requested() == []
     requests = [
@@ -43,10 +58,15 @@ def test_requests_come_in_their_order_and_damaged_ones_are_passed_over(tmp_path:
     ]
     for request in reversed(requests):
         notes.ask(request)
-    (tmp_path / REQUESTS / "000000000000001-x.json").write_text("{")
+    unreadable = tmp_path / REQUESTS / "000000000000001-x.json"
+    unreadable.write_text("{")
     (tmp_path / REQUESTS / ".half.new").write_text("{")
-    assert [request for _, request in notes.requested()] == requests
-    assert not (tmp_path / REQUESTS / "000000000000001-x.json").exists()
+    for _ in range(2):
+        assert [request for _, request in notes.requested()] == requests
+    [warning] = caplog.messages
+    assert "000000000000001-x.json cannot be read and waits" in warning
     for name, _ in notes.requested():
         notes.take(name)
     assert notes_in(tmp_path).requested() == []
+    unreadable.write_text(requests[0].to_json())  # as on a file system that shows a file before it is whole
+    assert [request for _, request in notes.requested()] == requests[:1]
