@@ -44,8 +44,7 @@ class Folder(Protocol):
 def files_in(spark: SparkSession, folder: str) -> Folder:
     """The files of a folder: a path, or a URL of Hadoop's. A path is where Hadoop's default file system is."""
     files = HadoopFiles(spark, folder)
-    local = urlsplit(folder).path if folder.startswith("file:") else folder
-    return LocalFiles(Path(unquote(local))) if files.local else files
+    return LocalFiles(_local_path(folder)) if files.local else files
 
 
 def local_files(folder: str, spark: Mapping[str, Scalar], environ: Mapping[str, str]) -> LocalFiles | None:
@@ -53,11 +52,16 @@ def local_files(folder: str, spark: Mapping[str, Scalar], environ: Mapping[str, 
 
     `spark` is [stream.spark].
     """
-    url = urlsplit(folder)
-    if url.scheme == "file":
-        return LocalFiles(Path(unquote(url.path)))
+    scheme = urlsplit(folder).scheme
+    if scheme == "file":
+        return LocalFiles(_local_path(folder))
     elsewhere = any(name in spark for name in _DEFAULT_FILES) or any(name in environ for name in _HADOOPS)
-    return None if url.scheme or elsewhere else LocalFiles(Path(folder))
+    return None if scheme or elsewhere else LocalFiles(_local_path(folder))
+
+
+def _local_path(folder: str) -> Path:
+    """Of a path, in which Hadoop takes a percent sign for itself, or of a URL `file:`."""
+    return Path(unquote(urlsplit(folder).path) if folder.startswith("file:") else folder)
 
 
 def write_promptly(spark: SparkSession, files: Folder) -> None:

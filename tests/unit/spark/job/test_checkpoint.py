@@ -10,12 +10,13 @@ import sys
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tailrace_schemas.errors import FencedError, SettingsError
 from tailrace_spark.job.checkpoint import FORMAT, Job, lock_checkpoint, require_own, require_unlocked
-from tailrace_spark.job.checkpoint_files import LocalFiles
+from tailrace_spark.job.checkpoint_files import HadoopFiles, LocalFiles, files_in, local_files
 
 JOB = Job(prefix="p", sink="sqlite:////x.db")
 HOLDER = """
@@ -130,3 +131,19 @@ def test_a_folder_that_nobody_may_write_is_named(tmp_path: Path, caplog: pytest.
     (tmp_path / "owner.json").mkdir()  # what a rename cannot replace
     assert lock_checkpoint(tmp_path, "c", now=0.0, wait=lambda _: None) is None
     assert "stream.checkpoint c cannot be locked" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("folder", "path"),
+    [("/data/50%25/c", "/data/50%25/c"), ("file:///data/a b/c", "/data/a b/c"), ("/data/c", "/data/c")],
+)
+def test_a_checkpoint_is_one_folder_for_streams_and_commands(
+    monkeypatch: pytest.MonkeyPatch, folder: str, path: str
+) -> None:
+    """And for Spark, which takes a path as it is written."""
+    monkeypatch.setattr(HadoopFiles, "__init__", lambda *_: None)
+    monkeypatch.setattr(HadoopFiles, "local", True)
+    spark: Any = None
+    for files in (files_in(spark, folder), local_files(folder, {}, {})):
+        assert isinstance(files, LocalFiles)
+        assert files.folder == Path(path)
