@@ -20,7 +20,6 @@ from tailrace_spark.rowstate.deletions import stronger, supersedes
 
 NO_DELETION: Final = -(2**63)
 """The local time of no deletion: less than any."""
-_FOR_EVER: Final = 2**63
 _EARLIEST: Final = -(2**63) + 1
 """The write time before all others that clients may choose."""
 PathKey = Callable[[bytes], bytes]
@@ -130,38 +129,30 @@ class RowState:
             self.newest = newest
 
     def next_expiry(self, covering: Deletion | None = None, after: int = -1) -> int | None:
-        """When the visible row changes next by expiry alone, in seconds since the epoch; None: not any more.
+        """When the visible row may change next by expiry alone, in seconds since the epoch; None: not any more.
 
         `covering` is the strongest partition or range deletion, or truncation, over the row. Only what expires later
-        than `after` counts. Cells of dropped columns count too: then nothing may be seen to change.
+        than `after` counts. Then nothing may be seen to change, where cells outlive the marker or have no column.
         """
-        # A row is visible while its marker or one of its cells is live (Row.hasLiveData). So a marker's expiry shows
-        # only where every cell has expired by then, and the row ends with it.
         active = stronger(self.deletion, covering)
         soonest: int | None = None
-        outlasting = -1  # the last moment of any cell
         for column in self.columns.values():
             floor = stronger(active, column.deletion)
             for cell in column.cells.values():
-                if cell.value is None or covers(floor, cell.written):
+                if cell.value is None or cell.ttl is None or cell.expires is None or covers(floor, cell.written):
                     continue
-                if cell.ttl is None or cell.expires is None:
-                    outlasting = _FOR_EVER
-                elif cell.expires > after:
-                    outlasting = max(outlasting, cell.expires)
-                    if soonest is None or cell.expires < soonest:
-                        soonest = cell.expires
+                if cell.expires > after and (soonest is None or cell.expires < soonest):
+                    soonest = cell.expires
         marker = self.marker
         if marker is None or marker.ttl == EXPIRED_TTL or covers(active, marker.written):
             return None if self.strict else soonest
-        if marker.expires is None or (marker.expires <= after and not self.strict):
+        if marker.expires is None:
             return soonest
-        if self.strict:
-            # The row ends with its marker (Row.hasLiveData with enforceStrictLiveness).
-            return None if marker.expires <= after else min(marker.expires, soonest or marker.expires)
-        if outlasting > marker.expires or (soonest is not None and soonest < marker.expires):
-            return soonest  # the row outlives its marker, or something goes before
-        return marker.expires
+        if marker.expires <= after:
+            # A strict row ended with its marker (Row.hasLiveData with enforceStrictLiveness).
+            return None if self.strict else soonest
+        # Cells may outlive it, and keep the row (Row.hasLiveData). Which of them still have a column is not known here.
+        return marker.expires if soonest is None else min(soonest, marker.expires)
 
     def absorb(self, other: RowState) -> None:
         """Merge `other` into this state (Row.Merger.merge). `other` stays as it is, and shares nothing with this."""
