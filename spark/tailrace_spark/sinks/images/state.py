@@ -73,7 +73,7 @@ class ScopeState:
     def __init__(self, scope: bytes, state: StateTable) -> None:
         self._scope = scope
         self._state = state
-        self._above = (int.from_bytes(scope, "big") + 1).to_bytes(len(scope) + 1, "big")[1:]
+        self._is_of_scope = of_scope(scope)
 
     def load(self, connection: sa.Connection, changes: Sequence[Change]) -> LoadedPartitions:
         """All that these changes can touch: their rows, the rows that deletions reach, what is said of partitions."""
@@ -128,7 +128,7 @@ class ScopeState:
         """
         c = STATE.c
         named = sa.or_(c.clustering >= ROW, c.clustering == STATIC)
-        query = self._selected().where(named, c.key >= self._scope, c.key < self._above)
+        query = self._selected().where(named, self._is_of_scope)
         query = query.order_by(c.key, c.clustering).limit(CHUNK)
         stored = connection.execute(query).all()
         while stored:
@@ -150,7 +150,7 @@ class ScopeState:
         `owns` says of which partition keys; None: of all.
         """
         c = STATE.c
-        query = self._selected().add_columns(c.next_expiry).where(c.key >= self._scope, c.key < self._above)
+        query = self._selected().add_columns(c.next_expiry).where(self._is_of_scope)
         query = query.where(c.next_expiry <= now).order_by(c.next_expiry, c.key, c.clustering).limit(CHUNK)
         due_rows = connection.execute(query).all()
         while due_rows:
@@ -172,7 +172,7 @@ class ScopeState:
     def erase(self, connection: sa.Connection, floor: Deletion, now: int) -> None:
         """Take away what a truncation took of all rows, deletions too."""
         c = STATE.c
-        connection.execute(STATE.delete().where(c.key >= self._scope, c.key < self._above, c.newest < floor.written))
+        connection.execute(STATE.delete().where(self._is_of_scope, c.newest < floor.written))
         for key, partition in self.every(connection):
             loaded = LoadedPartitions({key: partition}, {key: dict(partition.rows)}, {key: partition.deletions})
             partition.erase(floor)
@@ -214,6 +214,12 @@ class ScopeState:
         area = self._selected().where(c.key == key, c.clustering >= low, c.clustering < high)
         for row in connection.execute(area):
             yield (bytes(row.key), bytes(row.clustering)), _partition_row(row)
+
+
+def of_scope(scope: bytes) -> sa.ColumnElement[bool]:
+    """Which rows of the state are those of a scope."""
+    above = (int.from_bytes(scope, "big") + 1).to_bytes(len(scope) + 1, "big")[1:]
+    return sa.and_(STATE.c.key >= scope, STATE.c.key < above)
 
 
 def too_long(change: Change) -> bool:

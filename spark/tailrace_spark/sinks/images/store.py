@@ -39,18 +39,28 @@ from tailrace_spark.sinks.images.state import (
     ScopeState,
     given_before,
     keep_given,
+    of_scope,
     too_long,
 )
 from tailrace_spark.sinks.protocol import HereOnlyError
 from tailrace_spark.sinks.state_store.bulk import overwrite
 from tailrace_spark.sinks.state_store.engine import absent, failure, is_of_one_table, open_engine, remedy, try_out
 from tailrace_spark.sinks.state_store.fences import FENCES, PARTITIONS, Claim, Fence
-from tailrace_spark.sinks.state_store.state_table import PURGES, TRUNCATIONS, Purges, StateTable, Truncations, forget
+from tailrace_spark.sinks.state_store.state_table import (
+    PURGES,
+    TRUNCATIONS,
+    Purges,
+    StateTable,
+    Truncations,
+    chunks,
+    forget,
+)
 from tailrace_spark.sinks.state_store.tables import MYSQL, MYSQL_TABLE, POSTGRESQL, make_tables
 from tailrace_spark.sinks.table_faults import TruncationsAside, rows_matching, set_aside
 
 _PURGED_AT_ONCE: Final = 2_000  # rows for each micro-batch
 _SCOPE_BYTES: Final = 16
+_SCOPES_AT_ONCE: Final = 100  # SQLite takes no condition of 1,000
 _HASHED: Final = (
     "a mask hashes the keys of its tables, so that no task knows which rows are its own: they may expire beside their "
     "changes"
@@ -404,10 +414,14 @@ class ImageStore:
         return None if images is None else tuple(images)
 
     def _purge(self, connection: sa.Connection, horizon: int) -> None:
+        """Of this stream's tables alone: others may keep theirs for longer, and their writers know what they purged."""
         now = int(self._clock())
-        for (key, _), written in forget(self._state, connection, now - horizon, now, _PURGED_AT_ONCE):
-            if written is not None:
-                self._purges.note(connection, UUID(bytes=key[:_SCOPE_BYTES]), written)
+        scopes = connection.execute(sa.select(TABLES.c.scope).where(TABLES.c.stream == self._stream)).scalars().all()
+        for some in chunks(scopes, _SCOPES_AT_ONCE):
+            among = sa.or_(*[of_scope(UUID(scope).bytes) for scope in some])
+            for (key, _), written in forget(self._state, connection, now - horizon, now, _PURGED_AT_ONCE, among):
+                if written is not None:
+                    self._purges.note(connection, UUID(bytes=key[:_SCOPE_BYTES]), written)
 
 
 def _untold(change: Change, purged_to: int | None) -> bool:

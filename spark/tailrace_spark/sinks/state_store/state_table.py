@@ -87,6 +87,7 @@ TRUNCATIONS: Final = sa.Table(
     **MYSQL_TABLE,
 )
 _MICROS: Final = 1_000_000
+_ALL: Final = sa.true()
 
 PURGES: Final = sa.Table(
     "tailrace_purges",
@@ -176,10 +177,15 @@ class StateTable:
         while rows := connection.execute(query).all():
             yield {(key, clustering): decode_stored(*stored) for key, clustering, *stored in rows}
 
-    def purgeable(self, connection: sa.Connection, until: int, limit: int) -> list[Purgeable]:
-        """Rows in which something deletes that was written and came by `until`, in seconds; those from longest ago."""
+    def purgeable(
+        self, connection: sa.Connection, until: int, limit: int, among: sa.ColumnElement[bool]
+    ) -> list[Purgeable]:
+        """Rows in which something deletes that was written and came by `until`, in seconds; those from longest ago.
+
+        `among`: as `forget` says.
+        """
         c = self.table.c
-        query = sa.select(c.key, c.clustering, c.deletes_from, *self._stored).where(c.deletes_from <= until)
+        query = sa.select(c.key, c.clustering, c.deletes_from, *self._stored).where(c.deletes_from <= until, among)
         rows = connection.execute(query.order_by(c.deletes_from).limit(limit))
         return [((key, clustering), arrived, (encoded, *stream)) for key, clustering, arrived, encoded, *stream in rows]
 
@@ -323,17 +329,23 @@ class Purges:
 
 
 def forget(
-    state: StateTable, connection: sa.Connection, until: int, now: int, limit: int
+    state: StateTable,
+    connection: sa.Connection,
+    until: int,
+    now: int,
+    limit: int,
+    among: sa.ColumnElement[bool] = _ALL,
 ) -> list[tuple[RowKey, int | None]]:
     """Take out of a state what only deletes, or has expired, and was written and came by `until`; of so many rows.
 
-    Both times in seconds. What is shown stays. Gives the row keys, and for each the largest
-    write time that went, in microseconds. What is as old must not be merged any more.
+    Both times in seconds. What is shown stays. `among` says of which rows, where others' are in the state too. Gives
+    the row keys, and for each the largest write time that went, in microseconds. What is as old must not be merged any
+    more.
     """
     states: dict[RowKey, RowState] = {}
     arrived: dict[RowKey, int] = {}
     purged: list[tuple[RowKey, int | None]] = []
-    for row_key, since, stored in state.purgeable(connection, until, limit):
+    for row_key, since, stored in state.purgeable(connection, until, limit, among):
         remaining, written = purge_stored(row_key[1], stored, until * _MICROS)
         states[row_key], arrived[row_key] = remaining, since
         purged.append((row_key, written))

@@ -333,6 +333,24 @@ def test_what_comes_later_than_the_horizon_has_no_images(url: str) -> None:
     assert again == [[("c", 1, None, {"amount": 9}, ("amount",))]]
 
 
+def test_a_horizon_is_that_of_its_own_stream(url: str) -> None:
+    """One purges soon, and the other never: what this one knows to be deleted stays so."""
+    clock, second = [1_000.0], 1_000_000
+    insert, delete = LOG.insert(K, (1,), 900 * second, amount=1), LOG.delete(K, (1,), 950 * second)
+    late = LOG.insert(K, (1,), 940 * second, amount=9)
+    stream = Stream()
+    with (
+        closing(ImageStore(url, "soon", merge_horizon=100, clock=lambda: clock[0])) as soon,
+        closing(ImageStore(url, "never", clock=lambda: clock[0])) as never,
+    ):
+        for store in (soon, never):
+            images_of(store, stream.piece(insert, delete))
+        clock[0] = 2_000
+        images_of(soon, stream.piece(LOG.insert(K, (2,), 1_900 * second, amount=1)))
+        assert told(images_of(soon, stream.piece(late))) == [None]
+        assert told(images_of(never, stream.piece(late))) == [[]]
+
+
 def test_what_cannot_be_told_holds_up_nothing(database: Database) -> None:
     """Values that are none of their type, and keys that no index takes."""
     bad = LOG.insert(K, (1,), 10, amount=5)
