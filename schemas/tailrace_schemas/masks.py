@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import Final
 
 from tailrace_schemas.change import Cell, Change, ColumnDeletion, Op
@@ -105,6 +106,11 @@ class Masks:
         self._rules = tuple(rules)
         self._key = key
         self._tables: dict[int, tuple[Table, _Masked | SettingsError]] = {}
+
+    def __reduce__(self) -> tuple[Callable[..., Masks], tuple[tuple[Rule, ...], bytes]]:
+        # Each of Spark's tasks is sent some. What it hands on keeps what it makes of a table by that one's identity, so
+        # all tasks of a process show the same.
+        return _of_process, (self._rules, self._key)
 
     def change(self, change: Change) -> Change | None:
         """The change as it is seen; None where nothing of it is.
@@ -244,6 +250,11 @@ class Masks:
 
     def _hash(self, value: bytes) -> bytes:
         return hmac.digest(self._key, value, "sha256").hex().encode()
+
+
+@lru_cache(maxsize=256)
+def _of_process(rules: tuple[Rule, ...], key: bytes) -> Masks:
+    return Masks(rules, key)
 
 
 def _mask(value: bytes) -> bytes:  # noqa: ARG001 - whatever it is

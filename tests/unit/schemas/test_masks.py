@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import pickle
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -245,3 +246,11 @@ def test_deletions_of_whole_columns_without_rules_are_themselves() -> None:
     assert found is not None
     assert all(isinstance(one, ColumnDeletion) for one in found.column_deletions)
     assert found == change
+
+
+def test_all_tasks_of_a_process_show_a_table_as_one() -> None:
+    """Spark sends masks with each task. What sinks keep of a table is kept by its identity."""
+    sent = pickle.dumps(Masks([Rule.parse("shop.people.age", "mask")], KEY))
+    first, second = (pickle.loads(sent).table(PEOPLE) for _ in range(2))  # noqa: S301 - our own
+    assert first is second
+    assert first == Masks([Rule.parse("shop.people.age", "mask")], KEY).table(PEOPLE)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import groupby
 from typing import Final
 from uuid import UUID
@@ -348,7 +349,7 @@ class ImageStore:
         text = connection.execute(query).scalar_one_or_none()
         if text is None:
             return None
-        return self._table(connection, decode_record(text)[0])
+        return self._table(connection, _record_of(text))
 
     def _table(self, connection: sa.Connection, record: TableRecord) -> _ImagedTable:
         table = record.definition
@@ -422,6 +423,12 @@ class ImageStore:
             for (key, _), written in forget(self._state, connection, now - horizon, now, _PURGED_AT_ONCE, among):
                 if written is not None:
                     self._purges.note(connection, UUID(bytes=key[:_SCOPE_BYTES]), written)
+
+
+@lru_cache(maxsize=256)
+def _record_of(text: str) -> TableRecord:
+    """One object for a text: each share reads it again, and sinks keep what they make of a table by its identity."""
+    return decode_record(text)[0]
 
 
 def _untold(change: Change, purged_to: int | None) -> bool:

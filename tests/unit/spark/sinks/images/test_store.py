@@ -26,7 +26,7 @@ from tailrace_spark.batch.row_image import MOST_IMAGES, Imaged, RowImages
 from tailrace_spark.rowstate.partition import Partition
 from tailrace_spark.rowstate.visible import VisibleColumns
 from tailrace_spark.sinks.images.state import LONGEST_CLUSTERING, LONGEST_KEY
-from tailrace_spark.sinks.images.store import TABLES, ImageStore
+from tailrace_spark.sinks.images.store import TABLES, ImageShare, ImageStore
 from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tailrace_spark.sinks.state_store.tables import FORMATS
@@ -349,6 +349,22 @@ def test_a_horizon_is_that_of_its_own_stream(url: str) -> None:
         images_of(soon, stream.piece(LOG.insert(K, (2,), 1_900 * second, amount=1)))
         assert told(images_of(soon, stream.piece(late))) == [None]
         assert told(images_of(never, stream.piece(late))) == [[]]
+
+
+def test_all_shares_of_a_process_show_a_definition_as_one(url: str) -> None:
+    """Each reads it again. What sinks keep of a definition is kept by its identity."""
+    stream = Stream()
+    share = ImageShare(lambda _: None, lambda _: None, lambda _: True, 1.0)
+    with closing(ImageStore(url)) as store:
+        store.prepare([(-1, CART)])
+        first, second = (
+            imaged.changes[0].images
+            for line in (1, 2)
+            for imaged in store.imaged_share([stream.piece(LOG.insert(K, (line,), 10, amount=1))], share)
+        )
+    assert first is not None
+    assert second is not None
+    assert first.table is second.table
 
 
 def test_what_cannot_be_told_holds_up_nothing(database: Database) -> None:
