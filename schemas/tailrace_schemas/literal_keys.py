@@ -13,6 +13,7 @@ from tailrace_schemas.table import Column, Table
 
 _BYTES: Final = re.compile(r"0[xX]((?:[0-9a-fA-F]{2})*)")
 _PART: Final = re.compile(r"\s*('(?:[^']|'')*'|[^,']*?)\s*(,|$)")
+_TIME: Final = re.compile(r"([0-9]{1,2}):([0-9]{1,2}):([0-9]{1,2})(?:\.([0-9]{1,9}))?")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -88,7 +89,11 @@ def _timestamp(text: str) -> int:
     if re.fullmatch(r"-?\d+", text):
         return int(text)
     when = datetime.fromisoformat(_string(text))
-    return ((when if when.tzinfo is not None else when.replace(tzinfo=UTC)) - _EPOCH) // timedelta(milliseconds=1)
+    elapsed = (when if when.tzinfo is not None else when.replace(tzinfo=UTC)) - _EPOCH
+    milliseconds, rest = divmod(elapsed, timedelta(milliseconds=1))
+    if rest:
+        raise ValueError(f"{text!r} has more than milliseconds")
+    return milliseconds
 
 
 def _date(text: str) -> int:
@@ -97,11 +102,14 @@ def _date(text: str) -> int:
 
 
 def _time(text: str) -> int:
-    """Nanoseconds of the day; written with microseconds at most, or as their number."""
+    """Nanoseconds of the day; written as a time (TimeSerializer.timeStringToLong), or as their number."""
     if text.isdigit():
         return int(text)
-    when = time.fromisoformat(_string(text))
-    return ((when.hour * 60 + when.minute) * 60 + when.second) * 10**9 + when.microsecond * 1000
+    match = _TIME.fullmatch(_string(text))
+    if match is None:
+        raise ValueError(f"{text!r} is no hh:mm:ss.fffffffff")
+    when = time(int(match[1]), int(match[2]), int(match[3]))
+    return ((when.hour * 60 + when.minute) * 60 + when.second) * 10**9 + int((match[4] or "").ljust(9, "0"))
 
 
 _TEXTS: Final = frozenset({"text", "ascii"})

@@ -44,6 +44,8 @@ ONE: list[tuple[str, str, object]] = [
     ("timestamp", "2025-10-09T10:53:20+02:00", datetime(2025, 10, 9, 8, 53, 20, 0, UTC)),
     ("date", "2025-10-09", date(2025, 10, 9)),
     ("time", "08:53:20.000001", time(8, 53, 20, 1)),
+    ("time", "'08:53:20.123456789'", "08:53:20.123456789"),
+    ("time", "8:53:20.5", time(8, 53, 20, 500_000)),
 ]
 
 
@@ -98,6 +100,10 @@ def test_bytes_are_taken_as_they_are() -> None:
         (["blob"], "7", "'7' is no blob"),
         (["boolean"], "1", "'1' is neither true nor false"),
         (["timestamp"], "yesterday", "c0 is timestamp: "),
+        (["timestamp"], "2025-10-09T08:53:20.1234Z", "c0 is timestamp: "),
+        (["time"], "08:53:20+02:00", "c0 is time: "),
+        (["time"], "08:53:20.1234567890", "c0 is time: "),
+        (["time"], "24:00:00", "c0 is time: "),
         (["frozen<list<int>>"], "[1]", "give the whole key as 0x and its bytes"),
     ],
 )
