@@ -97,8 +97,13 @@ BREAKAGES: Final = {
     "types-that-are-named-by-who-comes-first": breakage(
         "the registry finds each version of a table's schema compatible",
         "tailrace_schemas.avro.schema:_Types._unnamed",
-        unwrap("f'{proposed} {cql_type}' if ... else ...", "str(cql_type)"),
+        replace("f'{proposed} {cql_type}'", "str(cql_type)"),
         Red("unit/spark/sinks/kafka/test_avro.py", "test_a_column_that_comes_or_goes_renames_no_type_of_another"),
+        Red(
+            "unit/schemas/avro/test_messages.py",
+            "test_an_alter_leaves_messages_readable_by_the_schema_of_each_other",
+            "schema mismatch",
+        ),
     ),
     "a-refused-schema-stays-refused-in-the-kafka-sink": breakage(
         "goes on when the rule gives way",

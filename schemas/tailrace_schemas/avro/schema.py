@@ -96,8 +96,8 @@ def _prefix_fields() -> list[Json]:
 class _Types:
     """Avro types of CQL types, each named type defined where it is first met and named from then on.
 
-    `outward` ones have logical types, and their names follow from the column alone: two columns of one type have types
-    of their own. Else a type would get another name when a column comes or goes, which no registry's rule allows.
+    Names follow from the column alone: two columns of one type have types of their own. Else a type would get another
+    name when a column comes or goes, which no registry's rule allows. `outward` ones have logical types.
     """
 
     def __init__(self, forms: ValueForms = PLAIN_FORMS, *, outward: bool = False) -> None:
@@ -149,7 +149,7 @@ class _Types:
         return self._names.claim(proposed)
 
     def _unnamed(self, cql_type: CqlType, proposed: str, fields: FieldsOf) -> object:
-        return self._once(f"{proposed} {cql_type}" if self._outward else str(cql_type), proposed, fields)
+        return self._once(f"{proposed} {cql_type}", proposed, fields)
 
     def _once(self, identity: str, proposed: str, fields: FieldsOf) -> object:
         if identity in self._defined:

@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 from dataclasses import replace
+from typing import Any
 
 import fastavro
 import pytest
@@ -19,6 +20,7 @@ from tailrace_schemas.avro.schema import canonical_text, schema_id, value_schema
 from tailrace_schemas.change import Bound, Change, Deletion, Op
 from tailrace_schemas.digest import change_digest
 from tailrace_schemas.errors import DecodeError
+from tailrace_schemas.position import Position
 from tests.support.every_type import (
     ENCODER,
     INSERT,
@@ -28,6 +30,7 @@ from tests.support.every_type import (
     TABLE,
     row_changes,
 )
+from tests.unit.spark.cassandra import Log, with_source
 from tests.unit.tables import table
 
 
@@ -137,6 +140,27 @@ def test_fastavro_reads_what_the_contract_says() -> None:
 def test_the_prefix_schema_reads_the_head_of_any_record() -> None:
     record = _read(ENCODER.value(INSERT), json.loads(PREFIX_SCHEMA))
     assert record == {"op": "insert", "token": -9, "written": 1000, "ttl": None, "expires": None, "digest": b"d" * 16}
+
+
+@pytest.mark.parametrize(
+    ("column_type", "value"),
+    [
+        ("frozen<map<int, text>>", [{"key": 1, "value": "a"}]),
+        ("frozen<tuple<int, int>>", {"f0": 1, "f1": 2}),
+        ("frozen<list<frozen<tuple<int, int>>>>", [{"f0": 1, "f1": 2}]),
+    ],
+)
+def test_an_alter_leaves_messages_readable_by_the_schema_of_each_other(column_type: str, value: object) -> None:
+    """As a registry's rules ask: records resolve by their names, which are the column's own."""
+    narrow = table({"k": "int"}, regular={"b": column_type}, keyspace="shop")
+    wide = table({"k": "int"}, regular=dict.fromkeys("abc", column_type), keyspace="shop")
+    for before, after in ((narrow, wide), (wide, narrow)):
+        change = with_source(Log(before).insert((1,), (), 10, b=value), host="a", position=Position(0, 1, 9))
+        buffer = io.BytesIO(Encoder(before, "p").value(change))
+        buffer.seek(10)
+        written, asked_for = (fastavro.parse_schema(value_schema(of, "p")) for of in (before, after))
+        record: Any = fastavro.schemaless_reader(buffer, written, asked_for)
+        assert record["columns"]["b"] == value
 
 
 def test_keys_hold_the_partition_key() -> None:
