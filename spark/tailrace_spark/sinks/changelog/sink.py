@@ -275,7 +275,7 @@ class ChangeLogSink:
         return BatchWrite(shares.writer(batch, needed, imaging), self._commit)
 
     def _emit(self, batch: MicroBatch, pieces: Iterable[Piece]) -> Summary:
-        imaged = pieces if self._imaging is None or batch.again else self._imaging.imaged(pieces)
+        imaged = pieces if self._imaging is None or batch.again else self._imaging.imaged(pieces, batch.number)
         return emit(self._outlet.begin(batch), imaged, self._forms)
 
     def _commit(self, messages: Sequence[CommitMessage]) -> Summary:

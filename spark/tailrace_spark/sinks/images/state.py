@@ -266,19 +266,24 @@ def _values_of(text: str | None) -> Clustering:
 
 
 def given_before(
-    connection: sa.Connection, stream: str, changes: Sequence[Delivered], seen_partitions: set[KafkaPartition]
+    connection: sa.Connection,
+    stream: str,
+    changes: Sequence[Delivered],
+    batch: int,
+    met_in: dict[KafkaPartition, int],
 ) -> dict[RecordKey, tuple[RowImages, tuple[RowImage, ...]]]:
     """The images that these changes have had; they come by topic, partition and offset.
 
-    Those of before this batch are forgotten, for each partition that is not among those `seen_partitions` in it.
+    Those of before this batch are forgotten. `met_in` has the batch that each partition was met in last: the first
+    change of one in a batch tells what is from before it.
     """
     images: dict[RecordKey, tuple[RowImages, tuple[RowImage, ...]]] = {}
     c = GIVEN.c
     for (topic, partition), some in groupby(changes, key=lambda change: change.record_id.key[:2]):
         offsets = [delivered.record_id.offset for delivered in some]
         of_partition = sa.and_(c.stream == stream, c.topic == topic, c.partition == partition)
-        if (topic, partition) not in seen_partitions:
-            seen_partitions.add((topic, partition))
+        if met_in.get((topic, partition)) != batch:
+            met_in[topic, partition] = batch
             connection.execute(GIVEN.delete().where(of_partition, c.offset < offsets[0]))
         query = sa.select(c.offset, c.images, c.expired)
         for row in connection.execute(query.where(of_partition, c.offset >= min(offsets), c.offset <= max(offsets))):

@@ -26,6 +26,7 @@ from tailrace_schemas.change import Change, Op
 from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import token as token_of
+from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece
 from tailrace_spark.batch.row_image import Imaged, ImageMaker, RowImage, RowImages
 from tailrace_spark.merge.batch_changes import group_by_table
@@ -37,6 +38,7 @@ from tailrace_spark.sinks.images.state import (
     LONGEST_STREAM,
     STATE,
     STREAM_NAME,
+    Given,
     ScopeState,
     given_before,
     keep_given,
@@ -59,6 +61,8 @@ from tailrace_spark.sinks.state_store.state_table import (
 from tailrace_spark.sinks.state_store.tables import MYSQL, MYSQL_TABLE, POSTGRESQL, make_tables
 from tailrace_spark.sinks.table_faults import TruncationsAside, rows_matching, set_aside
 
+NOT_IN_PARTS: Final = -1
+"""The number of a batch that comes whole."""
 _PURGED_AT_ONCE: Final = 2_000  # rows for each micro-batch
 _SCOPE_BYTES: Final = 16
 _SCOPES_AT_ONCE: Final = 100  # SQLite takes no condition of 1,000
@@ -142,6 +146,7 @@ class ImageStore:
         self._share: ImageShare | None = None
         self._truncations = TruncationsAside()
         self._hashed = False
+        self._met_in: dict[KafkaPartition, int] = {}
         self.filters: RowFilters = ()
 
     def filter_rows(self, filters: RowFilters) -> None:
@@ -168,14 +173,15 @@ class ImageStore:
         """Whether tasks can make images of this database beside each other: it locks rows, not ranges of them."""
         return self._engine.dialect.name == POSTGRESQL
 
-    def imaged(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
+    def imaged(self, pieces: Iterable[Piece], batch: int = NOT_IN_PARTS) -> Iterator[Piece]:
         """The pieces of one micro-batch, each change with its `images`, a piece at a time.
 
+        One that comes in parts has a number, which all of them say: if it comes again it does so from the first one on.
         They must come by topic, partition and offset (`Capabilities.ordered`), and the batch before them must be done
         with. Each piece's state and images are committed before it is given. Raises ServiceError; then the batch is to
         be delivered again, and gets the same images.
         """
-        yield from self._by_piece(pieces, lambda _: None)
+        yield from self._by_piece(pieces, lambda _: None, batch, {} if batch == NOT_IN_PARTS else self._met_in)
         self.purge()
 
     def imaged_share(self, pieces: Iterable[Piece], share: ImageShare) -> Iterator[Piece]:
@@ -186,7 +192,7 @@ class ImageStore:
         """
         self._share, self._made = share, True
         self._reread()
-        yield from self._by_piece(pieces, share.begin)
+        yield from self._by_piece(pieces, share.begin, NOT_IN_PARTS, {})
 
     def prepare(self, definitions: Iterable[tuple[int, Table]]) -> Fence:
         """Have tables and definitions ready for `imaged_share`; shares of before are refused, those of this go on.
@@ -213,12 +219,18 @@ class ImageStore:
                 self._purges.forget()  # tasks have noted none, but another process may have had the stream
                 self._purge(connection, self._merge_horizon)
 
-    def _by_piece(self, pieces: Iterable[Piece], begin: Callable[[sa.Connection], None]) -> Iterator[Piece]:
-        started: set[tuple[str, int]] = set()
+    def _by_piece(
+        self,
+        pieces: Iterable[Piece],
+        begin: Callable[[sa.Connection], None],
+        batch: int,
+        met_in: dict[KafkaPartition, int],
+    ) -> Iterator[Piece]:
         for piece in pieces:
             with self._transaction() as connection:
                 begin(connection)
-                changes, letters = self._imaged(connection, piece.changes, started)
+                former = given_before(connection, self._stream, piece.changes, batch, met_in)
+                changes, letters = self._imaged(connection, piece.changes, former)
             for table_id in {delivered.change.table.id for delivered in changes}:
                 self._truncations.written(table_id)
             yield replace(piece, changes=changes, dead_letters=(*piece.dead_letters, *letters))
@@ -263,9 +275,8 @@ class ImageStore:
         make_tables(connection, [*IMAGES.tables.values(), *shared])
 
     def _imaged(
-        self, connection: sa.Connection, changes: Sequence[Delivered], seen_partitions: set[tuple[str, int]]
+        self, connection: sa.Connection, changes: Sequence[Delivered], former: Given
     ) -> tuple[tuple[Delivered, ...], list[DeadLetter]]:
-        former = given_before(connection, self._stream, changes, seen_partitions)
         new_images: dict[tuple[str, int, int], RowImages] = {}
         expired: dict[tuple[str, int, int], tuple[RowImage, ...]] = {}
         letters: list[DeadLetter] = []
@@ -289,9 +300,9 @@ class ImageStore:
             if expired_images:
                 expired[fresh[0].record_id.key] = expired_images
         given_now = {record_key: (images, expired.get(record_key, ())) for record_key, images in new_images.items()}
-        former |= keep_given(connection, self._stream, given_now)
+        all_images = {**former, **keep_given(connection, self._stream, given_now)}
         imaged = [
-            replace(delivered, images=Imaged(shapes[delivered.change.table.id], *former[delivered.record_id.key]))
+            replace(delivered, images=Imaged(shapes[delivered.change.table.id], *all_images[delivered.record_id.key]))
             for delivered in changes
             if delivered.change.table.id in shapes
         ]

@@ -156,6 +156,18 @@ def test_a_batch_whose_sink_failed_carries_the_images_that_it_had(tmp_path: Path
     ]
 
 
+@pytest.mark.promise("images.repeated")
+def test_all_parts_of_a_batch_carry_the_images_that_they_had(tmp_path: Path, batch: list[Piece]) -> None:
+    """What crashed behind the last part comes again from the first one on."""
+    out, url = io.StringIO(), f"sqlite:///{tmp_path}/images.db"
+    for _ in range(2):
+        with closing(ChangeLogSink(ConsoleOutlet(out, tables=False), ImageStore(url))) as sink:
+            for part in batch:
+                write_here(sink, [part], MicroBatch("", 4, here=True))
+    images = [line["images"] for line in lines(out.getvalue())]
+    assert images[2:] == images[:2]
+
+
 def test_the_database_of_images_is_reached_before_anything_is_written(tmp_path: Path) -> None:
     with (
         closing(
