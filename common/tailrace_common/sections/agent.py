@@ -10,6 +10,8 @@ from pydantic import Field, field_validator, model_validator
 
 from tailrace_common.sections.section import Section
 
+RING_DELAY_SECONDS: Final = 30.0
+"""Within which all hosts know of what one of them does, where no setting says otherwise."""
 _KEYSPACE: Final = re.compile(r"\w{1,48}", re.ASCII)
 
 
@@ -82,7 +84,7 @@ class GenerationSettings(Section):
         default=0, description="Most significant token bits ignored in choosing among them; ScyllaDB's is 12"
     )
     ring_delay_seconds: Annotated[float, Field(ge=0, le=3600)] = Field(
-        default=30.0,
+        default=RING_DELAY_SECONDS,
         description="A changed ring gets its generation once it stayed the same for so long, to begin twice as long "
         "later. At least Cassandra's own ring delay, and the same for all agents",
     )

@@ -22,6 +22,7 @@ from sqlalchemy.dialects import mysql
 from sqlalchemy.exc import SQLAlchemyError
 
 from tailrace_common.secrets import shown_database
+from tailrace_common.sections.agent import RING_DELAY_SECONDS
 from tailrace_schemas.change import Change, Op
 from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.table import Table
@@ -119,16 +120,16 @@ class ImageStore:
         url: str,
         stream: str = "images",
         *,
-        ring_delay: float = 0.0,
+        ring_delay: float = RING_DELAY_SECONDS,
         merge_horizon: int | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`url` is SQLAlchemy's, `stream` a name of at most 100 bytes: each has a state of its own in the database.
 
-        `ring_delay`: within how many seconds all hosts know of a truncation. `merge_horizon`: so many seconds after it
-        was written, and came, a deletion is forgotten; None: never. `clock` tells the seconds since the epoch at which
-        rows are looked at: what has expired by then is gone. Raises SettingsError for a URL of another database,
-        ValueError for another name.
+        `ring_delay`: [generations] ring_delay_seconds, within which all hosts know of a truncation. `merge_horizon`: so
+        many seconds after it was written, and came, a deletion is forgotten; None: never. `clock` tells the seconds
+        since the epoch at which rows are looked at: what has expired by then is gone. Raises SettingsError for a URL of
+        another database, ValueError for another name.
         """
         if not 0 < len(stream.encode()) <= LONGEST_STREAM:
             raise ValueError(f"a stream's name has 1 to {LONGEST_STREAM} bytes")

@@ -16,6 +16,7 @@ from tailrace_common.settings import load_settings
 from tailrace_schemas.avro import Encoder
 from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.position import Position
 from tailrace_spark.batch.delivery import MicroBatch, Piece
 from tailrace_spark.sinks.changelog.sink import Batch, ChangeLogSink
 from tailrace_spark.sinks.console.outlet import ConsoleOutlet
@@ -23,7 +24,7 @@ from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.sinks.registry import SINKS, open_sink
 from tailrace_spark.sinks.sink_type import Kind
 from tailrace_spark.source.images import ImageStore, imaged
-from tests.unit.spark.cassandra import Log
+from tests.unit.spark.cassandra import Log, truncate, with_source
 from tests.unit.spark.published import records_of, schemas_of
 from tests.unit.spark.sinks.change_log_contract import PLAIN, Topic
 from tests.unit.spark.sinks.pages import example
@@ -65,6 +66,30 @@ def test_the_example_for_queries(
     for batch_id in (0, 0):  # it comes again
         known["take"](batch, batch_id)
         assert capsys.readouterr().out == expected
+
+
+def test_the_records_of_one_truncation_take_what_is_there_once(tmp_path: Path) -> None:
+    """Hosts tell of a statement by their own clocks, and the second one after a row was written behind it."""
+
+    def of(host: str, offset: int, change: Change) -> Change:
+        return with_source(change, host=host, position=Position(1, 1, offset))
+
+    topic = Topic()
+    pieces = [
+        topic.piece(of("a", 1, LOG.insert((1,), (), 10, v="a"))),
+        topic.piece(truncate(PLAIN, "a", 100_000_000, Position(1, 1, 9))),
+        topic.piece(of("a", 10, LOG.insert((2,), (), 10**9, v="b"))),
+        topic.piece(truncate(PLAIN, "b", 100_001_000, Position(1, 1, 9))),
+    ]
+    with closing(ImageStore(f"sqlite:///{tmp_path}/images.db")) as store:
+        images = [
+            [(image.op.value, image.key["id"]) for image in change.images.images or ()]
+            for piece in pieces
+            for imaged_piece in store.imaged([piece])
+            for change in imaged_piece.changes
+            if change.images is not None
+        ]
+    assert images == [[("c", 1)], [("d", 1)], [("c", 2)], []]
 
 
 def test_records_that_are_no_changes_are_dead_letters(tmp_path: Path) -> None:
