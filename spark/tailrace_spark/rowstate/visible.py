@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
+from operator import eq
 from typing import Any, Final
 
 from tailrace_schemas.change import EXPIRED_TTL, Change, Deletion, Marker, Op
+from tailrace_schemas.change_json import plain
 from tailrace_schemas.clustering import clustering_key
 from tailrace_schemas.cql.order import sortable
-from tailrace_schemas.cql.types import CqlType
+from tailrace_schemas.cql.types import CqlType, parts
 from tailrace_schemas.cql.values import codec
 from tailrace_schemas.table import Column, Table
 from tailrace_spark.rowstate.cells import CellState, covers, total
@@ -27,11 +29,15 @@ ColumnTimes = Times | list[Times | None]
 """Those of a simple column, or of a multi-cell one's elements: in the order of its value, a user type's by field."""
 Values = dict[str, Any]
 """A visible row's columns that are not null, but those of the key, as `VisibleColumns.of` gives them."""
+_FLOATS: Final = frozenset({"float", "double"})
 
 
 @dataclass(frozen=True, slots=True)
 class _ColumnPlan:
-    """Reads one column: its value, and its cells in the order of the value (None: counters have no times)."""
+    """Reads one column: its value, and its cells in the order of the value (None: counters have no times).
+
+    `equals`: whether two values are the same to a reader.
+    """
 
     name: str
     name_bytes: bytes
@@ -40,6 +46,7 @@ class _ColumnPlan:
     dropped_at: int | None
     value: Callable[[Cells], Any]
     elements: Callable[[Cells], list[CellState | None]]
+    equals: Callable[[Any, Any], bool]
 
 
 class VisibleColumns:
@@ -92,6 +99,11 @@ class VisibleColumns:
             else:
                 column_times[plan.name] = _times(cells[None], now)
         return column_times
+
+    def differing(self, old: Values, new: Values) -> tuple[str, ...]:
+        """The columns of which two visible rows have other values, by name."""
+        names = [plan.name for plan in self._plan if not plan.equals(old.get(plan.name), new.get(plan.name))]
+        return tuple(names)
 
     def _live(self, state: RowState, covering: Deletion | None, now: int | None) -> list[Cells | None] | None:
         """The live cells of each column, None where it has none; or None where SELECT returns no row."""
@@ -186,7 +198,8 @@ def _plan_of(column: Column, dropped_at: int | None) -> _ColumnPlan:
     cql_type = column.type
     counter = cql_type.kind == "counter"
     value, elements = _value(cql_type), _elements(cql_type)
-    return _ColumnPlan(column.name, column.name_bytes, cql_type.multicell, counter, dropped_at, value, elements)
+    equals = eq if _FLOATS.isdisjoint([nested.kind for nested in parts((cql_type,))]) else _same_floats
+    return _ColumnPlan(column.name, column.name_bytes, cql_type.multicell, counter, dropped_at, value, elements, equals)
 
 
 @lru_cache(maxsize=4096)
@@ -358,14 +371,13 @@ def _shown(columns: VisibleColumns, row: PartitionRow | None, when: _When) -> Va
 def _image(
     columns: VisibleColumns, clustering: Clustering | None, before: Values | None, after: Values | None
 ) -> Image:
-    old, new = before or {}, after or {}
-    names = [column.name for column in columns.columns if not _same(old.get(column.name), new.get(column.name))]
-    return Image(clustering=clustering, before=before, after=after, changed=tuple(names))
+    changed = columns.differing(before or {}, after or {})
+    return Image(clustering=clustering, before=before, after=after, changed=changed)
 
 
-def _same(old: Any, new: Any) -> bool:
-    # NaN is not equal to itself.
-    return bool(old == new) or (old is not None and new is not None and repr(old) == repr(new))
+def _same_floats(old: object, new: object) -> bool:
+    """Whether values are the same to the bit: -0.0 is equal to 0.0, and no NaN to itself."""
+    return repr(plain(old)) == repr(plain(new))
 
 
 def _differs(image: Image) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -134,3 +136,23 @@ def test_what_a_log_tells_of_one_change() -> None:
         [("d", {"v": 2}, None)],
         [],
     ]
+
+
+@pytest.mark.parametrize("of", ["double", "frozen<list<double>>", "frozen<tuple<int, double>>"])
+def test_a_float_differs_by_its_bits(of: str) -> None:
+    """-0.0 is equal to 0.0, and no NaN to itself: one is another value to a reader, and the other the same."""
+    floats = table({"p": "int"}, regular={"v": of})
+
+    def changed(before: str, after: str) -> bool:
+        images, partition = Images(floats), Partition()
+        for at, bits in ((1, before), (2, after)):
+            number: object = struct.unpack(">d", bytes.fromhex(bits))[0]
+            value = {"double": number, "frozen<list<double>>": [number]}.get(of, {"f0": 1, "f1": number})
+            last = images.apply(partition, [Log(floats).insert((1,), (), at, v=value)])
+        return last[0].changed == ("v",)
+
+    zero, minus_zero, nan, other_nan = "0000000000000000", "8000000000000000", "7ff8000000000000", "7ff8000000000001"
+    assert changed(zero, minus_zero)
+    assert changed(nan, other_nan)
+    assert not changed(minus_zero, minus_zero)
+    assert not changed(nan, nan)
