@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, TypeVar
 
-from tailrace.commitlog.model import Mutation
+from tailrace.commitlog.model import Mutation, Row
 from tailrace.history.cells import NEVER, Deletions, SchemaCells, deletions_of, merged
-from tailrace.history.written import TABLES, RowKey, ToldWhole, rows_of, text_of, told_whole
+from tailrace.history.written import TABLES, RowKey, Told, ToldWhole, rows_of, text_of, told_of, told_whole
 from tailrace_schemas.cql.types import user_types_in
 from tailrace_schemas.definitions import Definitions, Problem, SchemaRow, tables_from_rows, view_with_flags
 from tailrace_schemas.table import Table, sharing
@@ -157,18 +157,18 @@ class SchemaRows:
                 touched |= {key[1][0] for key, _ in rows_of(update)}
                 if deletions_of(update):
                     touched |= self.names(keyspace)
-        rows = self
+        rows, rows_by_table = self, told_of(mutation)
         for owner in sorted(touched):
-            rows = _joined(rows, (keyspace, owner), mutation)
+            rows = _joined(rows, (keyspace, owner), rows_by_table.get(owner, ()))
         rows = _merged(rows, keyspace, mutation, touched)
         if has_types:
             touched |= rows.names(keyspace)
         return _redefined(rows, keyspace, touched)
 
-    def creates(self, mutation: Mutation, name: Name) -> bool:
+    def creates(self, rows_by_table: Told, name: Name) -> bool:
         """Whether a mutation that is applied next creates a table of which only a later read was known so far."""
         counted = self.bases.get(name) or self.joined.get(name)
-        return counted is not None and counted.read and _created(self, mutation, name) is not None
+        return counted is not None and counted.read and _created(self, rows_by_table.get(name[1], ()), name) is not None
 
     def rows(self, name: Name) -> tuple[KeyedRow, ...]:
         """The rows that make a table's definition, its user types' included; enough to make it again."""
@@ -231,21 +231,21 @@ def _emptied(rows: SchemaRows, name: Name) -> SchemaRows:
     return replace(changed, bases=_without(rows.bases, name), joined=_without(rows.joined, name))
 
 
-def _joined(rows: SchemaRows, name: Name, mutation: Mutation) -> SchemaRows:
+def _joined(rows: SchemaRows, name: Name, written_rows: Iterable[tuple[RowKey, Row]]) -> SchemaRows:
     """With the base of a table, if there is one that still counts, made rows."""
     base = rows.bases.get(name)
     counted = base or rows.joined.get(name)
     if counted is None:
         return rows
     definition = rows.definitions.get(name)
-    created = _created(rows, mutation, name)
+    created = _created(rows, written_rows, name)
     if created is not None and counted.read:
         return rows.without(name)  # the definition is news, also where it is what was read
     if created is not None and (definition is None or created.id != definition.id.bytes):
         return _emptied(rows, name).gone(name, rows.logged(name))
     if base is None:
         return rows
-    keyed = _key_columns(mutation, name[1]) if base.read else {}
+    keyed = _key_columns(written_rows) if base.read else {}
     base_rows = (row for row in base.rows if keyed.get(_key_place(row), row.key[1]) == row.key[1])
     cells = {row.key: SchemaCells.of_row(row.row) for row in base_rows}
     changed = _with_tables(rows, name[0], {**rows.keyspace(name[0]).tables, name[1]: cells})
@@ -321,14 +321,14 @@ def _live(keyspace: str, rows: _Rows) -> Iterator[KeyedRow]:
             yield KeyedRow(table, {"keyspace_name": keyspace, **key, **cells.values()}, cells.written)
 
 
-def _created(rows: SchemaRows, mutation: Mutation, name: Name) -> ToldWhole | None:
-    """The table that a mutation creates, as far as is known by then; None where it creates none.
+def _created(rows: SchemaRows, written_rows: Iterable[tuple[RowKey, Row]], name: Name) -> ToldWhole | None:
+    """The table that a mutation of these rows creates, as far as is known by then; None where it creates none.
 
     A known table that has an older column, which is not in the mutation, was there before. From 5.0 on a mask, or a
     constraint, writes the row of its column again, also that of the partition key. And what is no newer than the log's
     last word is a copy: a node sends its whole schema, also where that is old.
     """
-    statement, definition = told_whole(mutation, name[1]), rows.definitions.get(name)
+    statement, definition = told_whole(written_rows), rows.definitions.get(name)
     if statement is None or rows.logged(name) >= statement.written:
         return None
     if definition is None or definition.id.bytes != statement.id:
@@ -346,18 +346,17 @@ def _key_place(row: KeyedRow) -> _KeyPlace | None:
     return (kind, row.row["position"]) if kind in _KEY_KINDS else None
 
 
-def _key_columns(mutation: Mutation, table: str) -> dict[_KeyPlace | None, tuple[str, ...]]:
+def _key_columns(written_rows: Iterable[tuple[RowKey, Row]]) -> dict[_KeyPlace | None, tuple[str, ...]]:
     """The key columns that a mutation writes, by their places.
 
     A later read has other names there where they were renamed again since.
     """
     columns: dict[_KeyPlace | None, tuple[str, ...]] = {}
-    for update in mutation.updates:
-        for key, row in rows_of(update) if update.table.name == "columns" else ():
-            cells = {cell.column.name: cell.value for cell in row.cells}
-            kind = (cells.get("kind") or b"").decode(errors="replace")
-            if key[1][0] == table and kind in _KEY_KINDS:
-                columns[kind, int.from_bytes(cells.get("position") or b"", "big", signed=True)] = key[1]
+    for key, row in written_rows:
+        cells = {cell.column.name: cell.value for cell in row.cells} if key[0] == "columns" else {}
+        kind = (cells.get("kind") or b"").decode(errors="replace")
+        if kind in _KEY_KINDS:
+            columns[kind, int.from_bytes(cells.get("position") or b"", "big", signed=True)] = key[1]
     return columns
 
 

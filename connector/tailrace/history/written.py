@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -43,24 +43,36 @@ class ToldWhole:
     written: int
 
 
-def told_whole(mutation: Mutation, table: str) -> ToldWhole | None:
-    """What a mutation says of a table if that is all about it: its row with an id, its key, and no column that goes.
+Told = Mapping[str, Sequence[tuple[RowKey, Row]]]
+"""The rows that a mutation writes of each table or view, by its name."""
 
-    CREATE does, and a whole schema sent by another node; a RENAME has a key column too, but deletes one.
+
+def told_of(mutation: Mutation) -> Told:
+    """The rows of a mutation by table, but for user types. A node may send its whole schema, thousands of tables."""
+    by_table: dict[str, list[tuple[RowKey, Row]]] = {}
+    for update in mutation.updates:
+        if update.table.name in TABLES and update.table.name != "types":
+            for key, row in rows_of(update):
+                by_table.setdefault(key[1][0], []).append((key, row))
+    return by_table
+
+
+def told_whole(rows: Iterable[tuple[RowKey, Row]]) -> ToldWhole | None:
+    """What a mutation's rows say of their table, if that is all about it.
+
+    Its row has an id then, its key is there, and no column goes. CREATE does, and a whole schema sent by another node.
+    A RENAME has a key column too, but deletes one.
     """
     id: bytes | None = None
     keyed, keys, times = False, set[RowKey](), list[int]()
-    for update in mutation.updates:
-        for key, row in rows_of(update) if update.table.name in TABLES else ():
-            if key[1][0] != table:
-                continue
-            keys.add(key)
-            times += [cell.written for cell in row.cells]
-            cells = {cell.column.name: cell.value for cell in row.cells}
-            if key[0] in ("tables", "views"):
-                id = cells.get("id") or id
-            elif key[0] == "columns" and not cells:
-                return None
-            elif key[0] == "columns":
-                keyed |= cells.get("kind") == b"partition_key"
+    for key, row in rows:
+        keys.add(key)
+        times += [cell.written for cell in row.cells]
+        cells = {cell.column.name: cell.value for cell in row.cells}
+        if key[0] in ("tables", "views"):
+            id = cells.get("id") or id
+        elif key[0] == "columns" and not cells:
+            return None
+        elif key[0] == "columns":
+            keyed |= cells.get("kind") == b"partition_key"
     return ToldWhole(id, frozenset(keys), max(times)) if id is not None and keyed else None

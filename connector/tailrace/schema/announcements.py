@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
-from tailrace.commitlog.model import Mutation, RangeMarker
+from tailrace.commitlog.model import Mutation, RangeMarker, Row
 from tailrace.history.cells import NEVER
 from tailrace.history.events import EventKind, SchemaEvent, Subject, changed_words, table_id_of
 from tailrace.history.objects import OPTIONS, ObjectChange, Objects, types_of
 from tailrace.history.records import HistoryRecord
 from tailrace.history.rows import KeyedRow, SchemaChange, SchemaRows
-from tailrace.history.written import TABLES
+from tailrace.history.written import TABLES, told_of
 from tailrace.state import Truncation
+from tailrace_schemas.change import Deletion
 from tailrace_schemas.cql.types import user_types_in
 from tailrace_schemas.position import Position
 from tailrace_schemas.table import Table
@@ -61,6 +62,7 @@ def table_events(
     previous: SchemaRows, mutation: Mutation, change: SchemaChange, position: Position, metadata: int | None
 ) -> Iterator[SchemaEvent]:
     """What a mutation of `system_schema` did to tables; `previous` are the rows that it met."""
+    times, rows_by_table = WriteTimes(mutation), told_of(mutation)
 
     def event(kind: EventKind, table: Table, changed: tuple[str, ...] = ()) -> SchemaEvent:
         return SchemaEvent(
@@ -71,7 +73,7 @@ def table_events(
             name=table.name,
             table=table,
             changed=changed,
-            written=_written(mutation, table),
+            written=times.of_table(table),
             metadata=metadata,
         )
 
@@ -79,7 +81,7 @@ def table_events(
     for table in change.defined:
         name = (table.keyspace, table.name)
         existing = previous.definitions.get(name)
-        if existing is None or existing.id != table.id or previous.creates(mutation, name):
+        if existing is None or existing.id != table.id or previous.creates(rows_by_table, name):
             yield event(EventKind.CREATED, table)
         else:
             yield event(EventKind.ALTERED, table, changed_words(existing, table))
@@ -101,7 +103,8 @@ def ddl_events(
 
     A keyspace comes before its types, those before tables; dropped ones in reverse.
     """
-    of_objects = [object_told(altered, position, _written_object(mutation, altered), metadata) for altered in objects]
+    times = WriteTimes(mutation)
+    of_objects = [object_told(altered, position, times.of_object(altered), metadata) for altered in objects]
     defined = [announced for announced in of_objects if announced[0].kind is not EventKind.DROPPED]
     dropped = [announced for announced in of_objects if announced[0].kind is EventKind.DROPPED]
     tables = ((event, None) for event in table_events(previous, mutation, change, position, metadata))
@@ -182,41 +185,44 @@ def truncation_event(truncation: Truncation, table: Table) -> SchemaEvent:
     )
 
 
-def _written(mutation: Mutation, table: Table) -> int:
-    """The time of the last statement on a table in a mutation: that of its rows, and of its user types'."""
-    columns = (*table.key, *table.columns, *(dropped.column for dropped in table.dropped))
-    types = {user_type.name for user_type in user_types_in(column.type for column in columns)}
+class WriteTimes:
+    """The newest write times in a mutation, in microseconds: of DDL, the statement's.
 
-    def counts(system_table: str, name: str) -> bool:
-        return name in types if system_table == "types" else name == table.name and system_table in TABLES
-
-    written = newest_write(mutation, counts)
-    return newest_write(mutation) if written == NEVER else written
-
-
-def _written_object(mutation: Mutation, change: ObjectChange) -> int:
-    """The same of a user type, or a keyspace."""
-    subject = ("types" if change.name else "keyspaces", change.name)
-    return newest_write(mutation, lambda system_table, name: (system_table, name) == subject)
-
-
-def newest_write(mutation: Mutation, counts: Callable[[str, str], bool] = lambda *_: True) -> int:
-    """The newest write time in a mutation, in microseconds: of DDL, the statement's.
-
-    A node that was away gets the rows of many statements in one mutation. `counts` says which are of one thing, by
-    their table of `system_schema` and the name.
+    A node that was away gets the rows of many statements in one mutation: each thing has its own. `newest` is of all.
     """
-    times = [NEVER]
-    for update in mutation.updates:
-        times += [] if update.deletion is None else [update.deletion.written]
-        for item in update.items:
-            if isinstance(item, RangeMarker):
-                times += [deletion.written for deletion in (item.open, item.close) if deletion is not None]
-                continue
-            name = (item.clustering[0] or b"").decode(errors="replace") if item.clustering else ""
-            if not counts(update.table.name, name):
-                continue
-            times += [cell.written for cell in item.cells]
-            times += [] if item.marker is None else [item.marker.written]
-            times += [] if item.deletion is None else [item.deletion.written]
-    return max(times)
+
+    def __init__(self, mutation: Mutation) -> None:
+        self._rows: dict[tuple[str, str], int] = {}
+        self._deletions = NEVER
+        for update in mutation.updates:
+            of_tables = update.table.name in TABLES and update.table.name != "types"
+            for item in update.items:
+                if isinstance(item, RangeMarker):
+                    self._delete(item.open, item.close)
+                    continue
+                name = (item.clustering[0] or b"").decode(errors="replace") if item.clustering else ""
+                key = ("tables" if of_tables else update.table.name, name)
+                self._rows[key] = max(_newest(item), self._rows.get(key, NEVER))
+            self._delete(update.deletion)
+        self.newest = max([self._deletions, *self._rows.values()])
+
+    def _delete(self, *deletions: Deletion | None) -> None:
+        self._deletions = max([self._deletions, *(deletion.written for deletion in deletions if deletion is not None)])
+
+    def of_table(self, table: Table) -> int:
+        """That of a table's rows, and of its user types'."""
+        columns = (*table.key, *table.columns, *(dropped.column for dropped in table.dropped))
+        types = user_types_in(column.type for column in columns)
+        return self._of([("tables", table.name), *(("types", user_type.name) for user_type in types)])
+
+    def of_object(self, change: ObjectChange) -> int:
+        """That of a user type, or of a keyspace."""
+        return self._of([("types" if change.name else "keyspaces", change.name)])
+
+    def _of(self, keys: list[tuple[str, str]]) -> int:
+        written = max([self._deletions, *(self._rows.get(key, NEVER) for key in keys)])
+        return self.newest if written == NEVER else written
+
+
+def _newest(row: Row) -> int:
+    return max((timed.written for timed in (row.marker, row.deletion, *row.cells) if timed is not None), default=NEVER)

@@ -14,7 +14,7 @@ from tailrace.history.cells import NEVER
 from tailrace.history.records import HistoryRecord
 from tailrace.history.rows import KeyedRow, SchemaChange
 from tailrace.history.schema import SchemaDifference, SchemaHistory
-from tailrace.schema.announcements import ddl_events, inferred_event, newest_write
+from tailrace.schema.announcements import WriteTimes, ddl_events, inferred_event
 from tailrace.schema.cluster_view import SYSTEM, told
 from tailrace.schema.ddl_log import Gap
 from tailrace.schema.definitions import LiveDefinitions, just_before
@@ -59,7 +59,7 @@ def apply_ddl(live: LiveDefinitions, entry: Entry) -> bool:
         difference = live.define(table, entry.position, inferred=unsure, metadata=live.metadata_epoch)
         added += difference.added
         altered += difference.altered
-    settle(live, entry.position, newest_write(mutation))
+    settle(live, entry.position, WriteTimes(mutation).newest)
     return bool(told(SchemaDifference(tuple(added), tuple(altered), dropped), entry.position))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -15,6 +15,7 @@ import pytest
 from tailrace.commitlog.model import Mutation, PartitionUpdate, RangeMarker, Row
 from tailrace.commitlog.mutation import decode_mutation
 from tailrace.history.rows import KeyedRow, SchemaChange, SchemaRows, definitions_of
+from tailrace.history.written import told_of
 from tailrace_schemas.change import Cell, Deletion, Marker
 from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.table import Table
@@ -277,7 +278,7 @@ def test_a_mask_on_the_partition_key_is_no_creation() -> None:
     rows = SchemaRows().with_base([replace(row, written=NOW) for row in rows_of(WIDE)], read=True)
     masked = [row for row in rows_of(WIDE) if row.table == "tables" or row.row["column_name"] == "id"]
     mutation = decode_mutation(ddl.mutation("ks", masked, written=NOW + 1), 8, TABLES.get)
-    assert not rows.creates(mutation, ("ks", "notes"))
+    assert not rows.creates(told_of(mutation), ("ks", "notes"))
     rows, change = rows.apply(mutation)
     assert (change, rows.definitions["ks", "notes"]) == (SchemaChange(), WIDE)
     rows, changes = applied(alter(WIDE, WIDER, NOW + 2), ddl.mutation("ks", masked, written=NOW + 3), rows=rows)
@@ -295,6 +296,27 @@ def test_a_stale_node_brings_nothing_of_a_dropped_table_back() -> None:
     assert (changes, rows.definitions) == ([SchemaChange()], {("ks", "notes"): again})
     rows, changes = applied(create(WIDE, NOW + 9), rows=rows)
     assert [(change.defined, change.dropped) for change in changes] == [((WIDE,), (again,))]
+
+
+def test_a_whole_schema_is_gone_through_once() -> None:
+    """A node may send thousands of tables in one mutation: work does not grow with their square."""
+
+    class Rows(tuple[Row | RangeMarker, ...]):
+        """Counts how often somebody goes through them."""
+
+        passes = 0
+
+        def __iter__(self) -> Iterator[Row | RangeMarker]:
+            Rows.passes += 1
+            return super().__iter__()
+
+    tables = [replace(WIDE, name=f"t{number}", id=UUID(int=number + 9)) for number in range(20)]
+    every_row = [row for each in tables for row in rows_of(each, NOW)]
+    decoded = decode_mutation(ddl.mutation("ks", every_row, written=NOW - 9), 8, TABLES.get)
+    mutation = Mutation(updates=tuple(replace(update, items=Rows(update.items)) for update in decoded.updates))
+    _, change = SchemaRows().with_base(every_row, read=True).apply(mutation)
+    assert len(change.defined) == 20
+    assert Rows.passes < 20
 
 
 def test_a_value_gives_way_as_a_whole() -> None:
