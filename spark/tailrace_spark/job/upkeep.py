@@ -232,10 +232,15 @@ class WatermarkTracker:
         return {topic: self._topic(topic, published, ends, written) for topic in topics}
 
     def _topic(self, topic: str, published: Completeness, ends: Offsets, written: Offsets) -> Completeness:
+        topic_ends = {partition: end for partition, end in ends.items() if partition[0] == topic}
+        _, pending_ends = self._pending.get(topic, (0, written))
+        if not (_has_reached(topic_ends, written) and _has_reached(topic_ends, pending_ends)):
+            # It was deleted, and perhaps made again: what was written before tells nothing of it.
+            self._pending.pop(topic, None)
+            return Completeness(self._reached.get(topic), "its topic, which is not there or not the one that was read")
         self._settle(topic, written)
         reached = self._reached.get(topic)
         if topic not in self._pending and published.time is not None and (reached is None or published.time > reached):
-            topic_ends = {partition: end for partition, end in ends.items() if partition[0] == topic}
             self._pending[topic] = published.time, topic_ends
             self._settle(topic, written)
         if topic not in self._pending:
@@ -247,6 +252,11 @@ class WatermarkTracker:
         if mark is not None and all(written.get(partition, 0) >= end for partition, end in mark[1].items()):
             self._reached[topic] = mark[0]
             del self._pending[topic]
+
+
+def _has_reached(topic_ends: Offsets, offsets: Offsets) -> bool:
+    """Whether a topic's partitions have as many records as these offsets say; not so one that is not there."""
+    return bool(topic_ends) and all(end >= offsets.get(partition, 0) for partition, end in topic_ends.items())
 
 
 class Sweeper:
