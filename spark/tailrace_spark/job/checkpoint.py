@@ -130,6 +130,20 @@ def decode_note(text: str, name: str) -> dict[str, Any]:
     return note
 
 
+def read_note(files: Folder, name: str) -> dict[str, Any] | None:
+    """The members of a note that a stream cannot do without; None where there is none. Raises SettingsError.
+
+    `files` are those of `<checkpoint>/tailrace`. On file systems of Hadoop's a crash may cut one off.
+    """
+    text = files.read(name)
+    try:
+        return None if text is None else decode_note(text, name)
+    except ValueError as error:
+        raise SettingsError(
+            f"tailrace/{name} in stream.checkpoint is damaged ({error}): restore that file, or {_REMEDY}"
+        ) from None
+
+
 def lock_checkpoint(
     folder: Path, checkpoint: str, *, now: float, wait: Callable[[float], object] = time.sleep
 ) -> ExitStack | None:

@@ -22,7 +22,7 @@ from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import MicroBatch, Piece, Summary
-from tailrace_spark.job.checkpoint import decode_note, encode_note
+from tailrace_spark.job.checkpoint import encode_note, read_note
 from tailrace_spark.job.checkpoint_files import Folder
 from tailrace_spark.job.progress import ExecutionChoice
 from tailrace_spark.sinks.protocol import DataWriter, Definitions, HereOnlyError, Sink, write_here
@@ -181,11 +181,11 @@ def stream_id(files: Folder) -> str:
 
     `files` are those of `<checkpoint>/tailrace`.
     """
-    text = files.read(_NOTE)
-    if text is None:
-        text = encode_note(stream=uuid4().hex)
-        files.write(_NOTE, text)
-    return str(decode_note(text, _NOTE)["stream"])
+    note = read_note(files, _NOTE)
+    if note is None:
+        note = {"stream": uuid4().hex}
+        files.write(_NOTE, encode_note(**note))
+    return str(note["stream"])
 
 
 def missing_packages(error: PythonException) -> Exception:

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from tailrace_schemas.errors import DataLossError, ServiceError
 from tailrace_spark.batch.delivery import NO_BATCH, SinkProgress, missing_from_sink
-from tailrace_spark.job.checkpoint import decode_note, encode_note
+from tailrace_spark.job.checkpoint import encode_note, read_note
 from tailrace_spark.job.checkpoint_files import Folder
 from tailrace_spark.job.offsets import Offsets
 from tailrace_spark.sinks.protocol import ProgressSink
@@ -90,9 +90,9 @@ class SinkCheck:
     def _id(self, sink: ProgressSink, batch: int, end: Offsets) -> str:
         """The stream's id; a new one is in the sink, with what counts as written, before it is in the note."""
         if self._stream is None:
-            note = None if self._files is None else self._files.read(_NOTE)
+            note = None if self._files is None else read_note(self._files, _NOTE)
             if note is not None:
-                self._stream = str(decode_note(note, _NOTE)["stream"])
+                self._stream = str(note["stream"])
                 return self._stream
             if self.kept is not None:
                 self._require_kept(sink, self.kept)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from tailrace_common.kafka import TopicState, TopicStates
 from tailrace_schemas.errors import DataLossError, ServiceError
-from tailrace_spark.job.checkpoint import decode_note, encode_note
+from tailrace_spark.job.checkpoint import encode_note, read_note
 from tailrace_spark.job.checkpoint_files import Folder
 from tailrace_spark.job.endings import reason
 from tailrace_spark.job.metrics import StreamMetrics
@@ -72,8 +72,7 @@ class TopicWatch:
         self._stops = stops
         self._wait = wait
         self._form_warned = False
-        text = files.read(_NOTE)
-        note: dict[str, Any] = {} if text is None else decode_note(text, _NOTE)
+        note: dict[str, Any] = read_note(files, _NOTE) or {}
         self._ids: dict[str, str] = {**earlier.topic_ids, **note.get("ids", {})}
         self._gone: set[str] = set(note.get("gone", ()))
         self.readings: dict[str, str] = {**earlier.readings, **note.get("readings", {})}

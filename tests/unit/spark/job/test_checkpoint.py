@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from tailrace_schemas.errors import FencedError, SettingsError
-from tailrace_spark.job.checkpoint import FORMAT, Job, lock_checkpoint, require_own, require_unlocked
+from tailrace_spark.job.checkpoint import FORMAT, Job, lock_checkpoint, read_note, require_own, require_unlocked
 from tailrace_spark.job.checkpoint_files import HadoopFiles, LocalFiles, files_in, local_files
+from tailrace_spark.job.runner import stream_id
 
 JOB = Job(prefix="p", sink="sqlite:////x.db")
 HOLDER = """
@@ -131,6 +132,14 @@ def test_a_folder_that_nobody_may_write_is_named(tmp_path: Path, caplog: pytest.
     (tmp_path / "owner.json").mkdir()  # what a rename cannot replace
     assert lock_checkpoint(tmp_path, "c", now=0.0, wait=lambda _: None) is None
     assert "stream.checkpoint c cannot be locked" in caplog.text
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]"])
+def test_a_note_that_was_cut_off_is_named_with_what_to_do(files: LocalFiles, text: str) -> None:
+    assert read_note(files, "tasks.json") is None
+    files.write("tasks.json", text)
+    with pytest.raises(SettingsError, match=r"tailrace/tasks\.json in stream\.checkpoint is damaged .* restore that"):
+        stream_id(files)
 
 
 @pytest.mark.parametrize(
