@@ -16,7 +16,7 @@ from tailrace.errors import HeldError, UnknownTableError
 from tailrace.history.decode import messages_at, source_at
 from tailrace.history.schema import SchemaHistory
 from tailrace.publish.record import Record, size_of
-from tailrace.segments.files import SegmentFiles, parse_index
+from tailrace.segments.files import Index, SegmentFiles, parse_index, require_end
 from tailrace.segments.open_segment import OpenSegment
 from tailrace_common.kafka import Pace
 from tailrace_schemas.avro.decode import written_of
@@ -103,7 +103,7 @@ def replay(
             continue
         replayed.segments += 1
         with closing(OpenSegment(files.log, files.id, epoch, keys=keys)) as segment:
-            for entry in _entries(segment, _released(files), replayed):
+            for entry in _entries(segment, _index(files), replayed):
                 position = (entry.position.segment, entry.position.offset)
                 if position > bounds.until:
                     break
@@ -113,10 +113,14 @@ def replay(
     outlet.finish()
 
 
-def _entries(segment: OpenSegment, released: int | None, replayed: Replayed) -> Iterator[Entry]:
+def _entries(segment: OpenSegment, index: Index | None, replayed: Replayed) -> Iterator[Entry]:
+    # Up to where the index releases the segment; all of it where that is closed, or was not kept.
+    released = None if index is None or index.completed else index.offset
     while True:
         entries, error = segment.read(_READ, released)
         yield from entries
+        if error is None and segment.ended:
+            error = _missing_end(segment, index)
         if error is not None:
             replayed.damaged.append(f"{error}; nothing behind it was read")
             return
@@ -124,10 +128,18 @@ def _entries(segment: OpenSegment, released: int | None, replayed: Replayed) -> 
             return
 
 
-def _released(files: SegmentFiles) -> int | None:
-    """Up to where the index releases the segment; None for all of it: the index is closed, or was not kept."""
-    index = None if files.index is None else parse_index(files.index.read_bytes())
-    return None if index is None or index.completed else index.offset
+def _index(files: SegmentFiles) -> Index | None:
+    return None if files.index is None else parse_index(files.index.read_bytes())
+
+
+def _missing_end(segment: OpenSegment, index: Index | None) -> DecodeError | None:
+    """What says that the file ends before all that its index released: a copy may have been made too soon."""
+    try:
+        require_end(index, segment.logical, segment.path.stat().st_size)
+    except DecodeError as error:
+        error.file = segment.path.name
+        return error
+    return None
 
 
 def _put(entry: Entry, outlet: Outlet, replayed: Replayed) -> None:

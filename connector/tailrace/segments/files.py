@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from tailrace.commitlog.descriptor import Descriptor, SegmentData, parse_name, read_descriptor
-from tailrace_schemas.errors import CorruptError, ServiceError, UnsupportedError
+from tailrace_schemas.errors import CorruptError, ServiceError, TruncatedError, UnsupportedError
 
 # CommitLogDescriptor's names; "-CDC.idx" is an older spelling of the index's. One number alone is older than 1.2.
 _LOG: Final = re.compile(r"CommitLog-(\d{1,9})-(\d{1,19})\.log")
@@ -128,6 +128,17 @@ def parse_index(content: bytes) -> Index | None:
     """
     match = _INDEX_CONTENT.fullmatch(content)
     return None if match is None else Index(int(match[1]), match[2] is not None)
+
+
+def require_end(index: Index | None, marker: int, size: int) -> None:
+    """Raise TruncatedError where a segment of so many bytes ends at a sync marker before all that its index released.
+
+    Bytes that are gone look like a clean end: pages of zeros, or a copy that was made too soon. `marker` is logical.
+    """
+    # After a crash Cassandra writes the file's length there (CommitLogReplayer.handleCDCReplayCompletion).
+    if index is None or marker >= index.offset or (index.completed and index.offset == size):
+        return
+    raise TruncatedError(f"the index released {index.offset}, the segment ends here", offset=marker)
 
 
 def advance(index: Index | None, read: Index | None) -> Index | None:

@@ -18,7 +18,7 @@ from tailrace.commitlog.descriptor import SegmentData
 from tailrace.commitlog.frames import frames
 from tailrace.commitlog.sections import first_cursor, sections
 from tailrace.errors import WrongKeyError
-from tailrace.segments.files import Index, open_segment, parse_index, read_named_descriptor
+from tailrace.segments.files import Index, open_segment, parse_index, read_named_descriptor, require_end
 from tailrace_schemas.errors import DecodeError, ServiceError, TruncatedError, UnsupportedError
 
 
@@ -96,7 +96,7 @@ def _index_of(path: Path) -> Index | None:
 def _judge(path: Path, data: SegmentData, index: Index | None, keys: Keys, count: _Count) -> tuple[Status, str]:
     try:
         _walk(path, data, keys, count)
-        _check_end(data, index, count)
+        require_end(index, count.marker, len(data))
     except UnsupportedError as error:
         return Status.UNREAD, error.rule
     except DecodeError as error:
@@ -119,15 +119,6 @@ def _walk(path: Path, data: SegmentData, keys: Keys, count: _Count) -> None:
             count.end = frame.end
         count.sections += 1
         count.marker = section.end.logical
-
-
-def _check_end(data: SegmentData, index: Index | None, count: _Count) -> None:
-    """Bytes that were released and are gone look like a clean end: pages of zeros."""
-    if index is None or count.marker >= index.offset:
-        return
-    # After a crash Cassandra writes the file's length there (CommitLogReplayer.handleCDCReplayCompletion).
-    if not (index.completed and index.offset == len(data)):
-        raise TruncatedError(f"the index released {index.offset}, the segment ends here", offset=count.marker)
 
 
 def _start_worker() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tailrace.history.schema import SchemaHistory
 from tailrace.publish.record import Record
 from tailrace.replay import Bounds, KafkaOutlet, Replayed, replay
 from tailrace.segments.files import list_segments
+from tailrace.segments.open_segment import OpenSegment
 from tailrace_common.kafka import Pace
 from tailrace_schemas.avro import Encoder, SchemaEntry, decode, entry_from_record, schema_records
 from tailrace_schemas.avro.decode import written_of
@@ -130,6 +132,24 @@ def test_a_transaction_ends_with_a_mutation(tmp_path: Path) -> None:
         last = batch[-1].source
         assert last is not None
         assert len(batch) >= 3 > sum(c.source is None or c.source.position != last.position for c in batch)
+
+
+@pytest.mark.parametrize("closed", ["", "\nCOMPLETED"], ids=["open", "closed"])
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_copy_that_lacks_what_its_index_released_is_damaged(tmp_path: Path, lost: int, closed: str) -> None:
+    """Its end looks clean, as of one that was copied before its index: what is missing is told."""
+    recorded(KIND).unpack(tmp_path)
+    (files,) = list_segments(tmp_path).segments
+    assert files.log is not None
+    with closing(OpenSegment(files.log, files.id, 1)) as segment:
+        while segment.read(100, None)[0]:
+            pass
+        end = segment.logical
+    files.log.with_name(f"{files.log.stem}_cdc.idx").write_text(f"{end + lost}{closed}")
+    outcome = Replayed()
+    replay(list_segments(tmp_path).segments, outlet_of(MemoryTransactions(), Bounds()), Bounds(), outcome)
+    words = f"{files.log.name}:{end}: the index released {end + 1}, the segment ends here; nothing behind it was read"
+    assert outcome.damaged == [words] * lost
 
 
 class Narrow(OneTopic):
