@@ -16,7 +16,7 @@ from tailrace.errors import HeldError, UnknownTableError
 from tailrace.history.decode import messages_at, source_at
 from tailrace.history.schema import SchemaHistory
 from tailrace.publish.record import Record, size_of
-from tailrace.segments.files import Index, SegmentFiles, parse_index, require_end
+from tailrace.segments.files import Index, SegmentFiles, parse_index
 from tailrace.segments.open_segment import OpenSegment
 from tailrace_common.kafka import Pace
 from tailrace_schemas.avro.decode import written_of
@@ -119,8 +119,7 @@ def _entries(segment: OpenSegment, index: Index | None, replayed: Replayed) -> I
     while True:
         entries, error = segment.read(_READ, released)
         yield from entries
-        if error is None and segment.ended:
-            error = _missing_end(segment, index)
+        error = error or segment.missing_end(index)
         if error is not None:
             replayed.damaged.append(f"{error}; nothing behind it was read")
             return
@@ -130,16 +129,6 @@ def _entries(segment: OpenSegment, index: Index | None, replayed: Replayed) -> I
 
 def _index(files: SegmentFiles) -> Index | None:
     return None if files.index is None else parse_index(files.index.read_bytes())
-
-
-def _missing_end(segment: OpenSegment, index: Index | None) -> DecodeError | None:
-    """What says that the file ends before all that its index released: a copy may have been made too soon."""
-    try:
-        require_end(index, segment.logical, segment.path.stat().st_size)
-    except DecodeError as error:
-        error.file = segment.path.name
-        return error
-    return None
 
 
 def _put(entry: Entry, outlet: Outlet, replayed: Replayed) -> None:

@@ -247,7 +247,10 @@ class CurrentSegment:
         if self.recovery is not None:
             return self.recovery.read(self.file)
         released = 0 if self._index is None else self._index.offset
-        return self.file.read(limit, None if final or self._early else released)
+        entries, error = self.file.read(limit, None if final or self._early else released)
+        if final and not entries and error is None:
+            error = self.file.missing_end(self._index)
+        return entries, error
 
     def close(self) -> None:
         """Close its file."""

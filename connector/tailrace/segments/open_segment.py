@@ -16,7 +16,7 @@ from tailrace.commitlog.frames import Entry, Stretch, frames, frames_of
 from tailrace.commitlog.mutation import oldest_write
 from tailrace.commitlog.sections import Cursor, Section, first_cursor, read_section
 from tailrace.errors import MissingKeyError, WrongKeyError
-from tailrace.segments.files import Index, SegmentFiles, pair, parse_index
+from tailrace.segments.files import Index, SegmentFiles, pair, parse_index, require_end
 from tailrace_schemas.errors import DecodeError, SettingsError
 from tailrace_schemas.position import Position
 
@@ -139,6 +139,17 @@ class OpenSegment:
             return None
         write_times = sorted(time for time in times if time is not None)
         return write_times[len(write_times) // 2] if write_times else None
+
+    def missing_end(self, index: Index | None) -> DecodeError | None:
+        """What says, once all was read, that the file ends before what its index released; None where it does not."""
+        if not self.ended:
+            return None
+        try:
+            require_end(index, self._cursor.logical, os.fstat(self._file.fileno()).st_size)
+        except DecodeError as error:
+            error.file = self.path.name
+            return error
+        return None
 
     def read(self, limit: int, released: int | None) -> tuple[list[Entry], DecodeError | None]:
         """The next entries, at most `limit` and about 8 MiB, and what broke behind them.

@@ -235,6 +235,24 @@ def test_a_broken_header_quarantines_the_final_segment(tmp_path: Path, at: int) 
 
 
 @pytest.mark.promise("agent.damaged-segment")
+@pytest.mark.parametrize("completed", [True, False])
+def test_a_segment_without_the_end_that_its_index_released_is_damaged(tmp_path: Path, completed: bool) -> None:
+    """Pages of zeros look like a clean end: the segment is kept and named, and those behind it are read."""
+    segment, capture = SegmentWriter(tmp_path, 5), reader(tmp_path)
+    segment.write(A)
+    start = segment.at
+    segment.write(B)
+    segment.sync(completed)
+    segment.patch(start, bytes(segment.at - start))
+    released(tmp_path, 6, C)
+    assert [*payloads(capture), *payloads(capture)] == [A, C]
+    assert [found.reason for found in capture.quarantined.values()] == [
+        f"CommitLog-7-5.log:{start}: the index released {segment.at}, the segment ends here"
+    ]
+    assert release(capture, Position(1, 6, 99)) == ()
+
+
+@pytest.mark.promise("agent.damaged-segment")
 def test_a_quarantined_segment_stays_so_after_a_restart(tmp_path: Path) -> None:
     """It is neither read nor released."""
     first, second = SegmentWriter(tmp_path, 5), SegmentWriter(tmp_path, 6)
