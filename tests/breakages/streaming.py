@@ -218,8 +218,8 @@ BREAKAGES: Final = {
     ),
     "a-url-is-no-path": breakage(
         "files of this machine are written without Hadoop, however the checkpoint is named",
-        "tailrace_spark.job.checkpoint_files:files_in",
-        unwrap("unquote(local)", "local"),
+        "tailrace_spark.job.checkpoint_files:_local_path",
+        unwrap("unquote(urlsplit(folder).path)", "urlsplit(folder).path"),
         Red(BATCH_LOG, "test_a_path_is_this_machines_without_hadoop"),
         needs=Needs.KAFKA,
     ),
