@@ -18,7 +18,7 @@ from typing import Final
 from tailrace.commitlog.blocks import NO_KEYS, Keys
 from tailrace.commitlog.frames import Entry
 from tailrace.retention.spool import Spool, list_both
-from tailrace.segments.files import SegmentFiles, parse_index
+from tailrace.segments.files import Index, SegmentFiles, parse_index
 from tailrace.segments.kept import Interest, KeptSegments
 from tailrace.segments.open_segment import OpenSegment, is_genuine
 from tailrace.state import FIRST_EPOCH
@@ -115,7 +115,7 @@ class SchemaLog:
                 if until is not None and self._at >= until:
                     break
             elif self._final:
-                self._finish(segment, error)
+                self._finish(segment, error or segment.missing_end(self._index(segment.id)))
             else:
                 # Finality is judged before the last read: what it promises is there by then.
                 self._list()
@@ -181,22 +181,20 @@ class SchemaLog:
         if segment.unlinked or segment.unlinked_by_cassandra or self._kept.gone_behind(segment.id):
             return True
         own_files = self._files.get(segment.id)
-        if self._is_completed(segment.id) or (own_files is not None and own_files.spooled):
+        index = self._index(segment.id)
+        if (index is not None and index.completed) or (own_files is not None and own_files.spooled):
             return True
         later = {id: files for id, files in self._files.items() if id > segment.id}
         if any(files.index is not None and is_genuine(files) for files in later.values()):
             return True
         return any(self._begun(id, files.log) for id, files in sorted(later.items()) if files.log is not None)
 
-    def _is_completed(self, segment: int) -> bool:
+    def _index(self, segment: int) -> Index | None:
         files = self._files.get(segment)
-        if files is None or files.index is None:
-            return False
         try:
-            index = parse_index(files.index.read_bytes())
+            return None if files is None or files.index is None else parse_index(files.index.read_bytes())
         except OSError:
-            return False
-        return index is not None and index.completed
+            return None
 
     def _begun(self, segment: int, path: Path) -> bool:
         try:

@@ -188,6 +188,18 @@ def test_a_torn_section_is_waited_for_and_then_a_gap(tmp_path: Path, log: Schema
     assert log.gaps == [Gap(Position(1, 6, 0), Position(1, 6, 0), EPOCH)]
 
 
+def test_a_segment_without_the_end_that_its_index_released_is_a_gap(tmp_path: Path, log: SchemaLog) -> None:
+    """Its pages are zeros, which look like the clean end; DDL may have stood there."""
+    segment = SegmentWriter(tmp_path, 5)
+    start = segment.write(A)[-1]
+    segment.write(B)
+    segment.sync(completed=True)
+    segment.patch(start, bytes(segment.at - start))
+    written(tmp_path, 6, C)
+    assert payloads(log) == [A, C]
+    assert log.gaps == [Gap(Position(1, 6, 0), Position(1, 6, 0), EPOCH)]
+
+
 def test_no_more_than_is_asked_for_at_once(tmp_path: Path, log: SchemaLog) -> None:
     """About 2 MiB ahead, so that changes do not wait; but always as far as the changes at hand."""
     size = 1 << 20
