@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from tailrace.local import LocalKafka
 from tailrace_common.kafka import PartitionEnds, PartitionReader, Record, TopicReader, read_to_end
 from tailrace_schemas.errors import ServiceError
+from tests.integration.feed import ONE_BY_ONE
 
 # A producer that opens a transaction, has its record in the log, says so, and then waits to be killed.
 DANGLING = Path(__file__).with_name("dangling_transaction.py")
@@ -42,8 +43,8 @@ class Writer:
 
     def __init__(self, config: dict[str, str], topic: str) -> None:
         self._topic = topic
-        self._plain = Producer(config)
-        self._producer = Producer({**config, "transactional.id": f"{topic}.writer"})
+        self._plain = Producer({**config, **ONE_BY_ONE})
+        self._producer = Producer({**config, **ONE_BY_ONE, "transactional.id": f"{topic}.writer"})
         self._producer.init_transactions(30)
 
     def transaction(self, *values: str, commit: bool = True) -> None:
