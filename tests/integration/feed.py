@@ -36,7 +36,7 @@ def generation_of(timestamp: int) -> Generation:
 
 
 # A broker that does not know a producer in a partition takes its records from any sequence number on. Of two batches
-# under way to a new topic it may refuse the first and take the second (KAFKA-15591); librdkafka reports both as written.
+# under way to a new topic it may refuse the first and take the second (KAFKA-15591); librdkafka says both are written.
 ONE_BY_ONE: Final = {"max.in.flight": 1}
 
 
