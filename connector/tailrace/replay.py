@@ -16,8 +16,8 @@ from tailrace.errors import HeldError, UnknownTableError
 from tailrace.history.decode import messages_at, source_at
 from tailrace.history.schema import SchemaHistory
 from tailrace.publish.record import Record, size_of
-from tailrace.segments.files import Index, SegmentFiles, parse_index
-from tailrace.segments.open_segment import OpenSegment
+from tailrace.segments.files import Index, SegmentFiles
+from tailrace.segments.open_segment import OpenSegment, index_of
 from tailrace_common.kafka import Pace
 from tailrace_schemas.avro.decode import written_of
 from tailrace_schemas.change import Source
@@ -103,7 +103,7 @@ def replay(
             continue
         replayed.segments += 1
         with closing(OpenSegment(files.log, files.id, epoch, keys=keys)) as segment:
-            for entry in _entries(segment, _index(files), replayed):
+            for entry in _entries(segment, index_of(files), replayed):
                 position = (entry.position.segment, entry.position.offset)
                 if position > bounds.until:
                     break
@@ -125,10 +125,6 @@ def _entries(segment: OpenSegment, index: Index | None, replayed: Replayed) -> I
             return
         if not entries:
             return
-
-
-def _index(files: SegmentFiles) -> Index | None:
-    return None if files.index is None else parse_index(files.index.read_bytes())
 
 
 def _put(entry: Entry, outlet: Outlet, replayed: Replayed) -> None:

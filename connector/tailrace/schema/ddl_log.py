@@ -18,9 +18,9 @@ from typing import Final
 from tailrace.commitlog.blocks import NO_KEYS, Keys
 from tailrace.commitlog.frames import Entry
 from tailrace.retention.spool import Spool, list_both
-from tailrace.segments.files import Index, SegmentFiles, parse_index
+from tailrace.segments.files import Index, SegmentFiles
 from tailrace.segments.kept import Interest, KeptSegments
-from tailrace.segments.open_segment import OpenSegment, is_genuine
+from tailrace.segments.open_segment import OpenSegment, index_of, is_genuine
 from tailrace.state import FIRST_EPOCH
 from tailrace_schemas.errors import DecodeError, ServiceError
 from tailrace_schemas.position import Position
@@ -192,7 +192,7 @@ class SchemaLog:
     def _index(self, segment: int) -> Index | None:
         files = self._files.get(segment)
         try:
-            return None if files is None or files.index is None else parse_index(files.index.read_bytes())
+            return None if files is None else index_of(files)
         except OSError:
             return None
 
