@@ -59,10 +59,15 @@ class Announcements:
 
 
 def table_events(
-    previous: SchemaRows, mutation: Mutation, change: SchemaChange, position: Position, metadata: int | None
+    previous: SchemaRows,
+    mutation: Mutation,
+    times: WriteTimes,
+    change: SchemaChange,
+    position: Position,
+    metadata: int | None,
 ) -> Iterator[SchemaEvent]:
-    """What a mutation of `system_schema` did to tables; `previous` are the rows that it met."""
-    times, rows_by_table = WriteTimes(mutation), told_of(mutation)
+    """What a mutation of `system_schema` did to tables; `previous` are the rows that it met, `times` its own."""
+    rows_by_table = told_of(mutation)
 
     def event(kind: EventKind, table: Table, changed: tuple[str, ...] = ()) -> SchemaEvent:
         return SchemaEvent(
@@ -94,20 +99,21 @@ Told = tuple[SchemaEvent, HistoryRecord | None]
 def ddl_events(
     previous: SchemaRows,
     mutation: Mutation,
+    times: WriteTimes,
     change: SchemaChange,
     objects: Iterable[ObjectChange],
     position: Position,
     metadata: int | None,
 ) -> list[Told]:
-    """What a mutation of `system_schema` did, in the order of single statements. `previous` are the rows that it met.
+    """What a mutation of `system_schema` did, in the order of single statements. `previous` are the rows that it met,
+    `times` its own.
 
     A keyspace comes before its types, those before tables; dropped ones in reverse.
     """
-    times = WriteTimes(mutation)
     of_objects = [object_told(altered, position, times.of_object(altered), metadata) for altered in objects]
     defined = [announced for announced in of_objects if announced[0].kind is not EventKind.DROPPED]
     dropped = [announced for announced in of_objects if announced[0].kind is EventKind.DROPPED]
-    tables = ((event, None) for event in table_events(previous, mutation, change, position, metadata))
+    tables = ((event, None) for event in table_events(previous, mutation, times, change, position, metadata))
     return [*defined, *tables, *dropped]
 
 

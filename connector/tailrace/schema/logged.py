@@ -47,9 +47,9 @@ def apply_ddl(live: LiveDefinitions, entry: Entry) -> bool:
     live.applied = entry.position
     live.rows, live.objects = rows, objects
     live.history = live.history.up_to(live.metadata_epoch)
-    keyspace = mutation.updates[0].key.decode()
+    times, keyspace = WriteTimes(mutation), mutation.updates[0].key.decode()
     if keyspace not in SYSTEM:
-        live.tell(ddl_events(previous_rows, mutation, change, changes, entry.position, live.metadata_epoch))
+        live.tell(ddl_events(previous_rows, mutation, times, change, changes, entry.position, live.metadata_epoch))
         for problem in change.problems:  # those of Cassandra's own tables are built in
             _LOG.warning("the DDL at %s cannot be used; changes of that table are parked: %s", entry.position, problem)
     dropped = _drop(live, change, entry.position)
@@ -59,7 +59,7 @@ def apply_ddl(live: LiveDefinitions, entry: Entry) -> bool:
         difference = live.define(table, entry.position, inferred=unsure, metadata=live.metadata_epoch)
         added += difference.added
         altered += difference.altered
-    settle(live, entry.position, WriteTimes(mutation).newest)
+    settle(live, entry.position, times.newest)
     return bool(told(SchemaDifference(tuple(added), tuple(altered), dropped), entry.position))
 
 
