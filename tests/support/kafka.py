@@ -11,7 +11,7 @@ from tailrace.history.records import HistoryRecord
 from tailrace.publish.record import Record
 from tailrace.state import Resume
 from tailrace_common.tracing.spans import Headers
-from tailrace_schemas.errors import FencedError
+from tailrace_schemas.errors import FencedError, ServiceError
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import Internal
 
@@ -34,6 +34,15 @@ class Faults:
         self.seen[step] += 1
         if step == self.step and self.seen[step] == self.nth:
             raise self.error
+
+
+class CassandraDown(Faults):
+    """Cassandra tells its schema at the start, and then not."""
+
+    def at(self, step: str) -> None:
+        self.seen[step] += 1
+        if step == "schema" and self.seen[step] > 1:
+            raise ServiceError("Cassandra is down")
 
 
 @dataclass(slots=True)

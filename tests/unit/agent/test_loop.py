@@ -17,7 +17,7 @@ from tailrace_schemas.change import SCHEMA_INFERRED, Op
 from tailrace_schemas.errors import FencedError, ServiceError
 from tailrace_schemas.position import Position
 from tailrace_schemas.topics import Internal
-from tests.support.kafka import Crash, Faults, MemoryPublisher
+from tests.support.kafka import CassandraDown, Crash, Faults, MemoryPublisher
 from tests.unit.agent.world import ELSEWHERE, LATE, NOTES, ORDERS, World, entries, every_fault, world_with
 from tests.unit.ddl import NOW, alter, create, drop, truncate
 from tests.unit.mutations import EPOCH, deletion, insertion, mutation
@@ -306,15 +306,7 @@ def test_cassandra_down_stops_only_what_needs_its_schema() -> None:
     """What is known is published; an event that cannot be followed makes health degraded, and nothing more."""
     world = World()
 
-    class Down(Faults):
-        """Answers at the start, and then not."""
-
-        def at(self, step: str) -> None:
-            self.seen[step] += 1
-            if step == "schema" and self.seen[step] > 1:
-                raise ServiceError("Cassandra is down")
-
-    down = Down()
+    down = CassandraDown()
 
     def event_and_write() -> None:
         assert world.schema is not None

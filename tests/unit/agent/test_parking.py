@@ -19,7 +19,7 @@ from tailrace_schemas.errors import RefusedError, ServiceError
 from tailrace_schemas.table import Column, ColumnKind, Table
 from tailrace_schemas.topics import Internal
 from tests.support.clock import ManualClock
-from tests.support.kafka import Crash, Faults
+from tests.support.kafka import CassandraDown, Crash, Faults
 from tests.unit.agent.world import LATE, NOTES, ORDERS, World, entries, every_fault, explain, world_with
 from tests.unit.ddl import create, truncate
 from tests.unit.mutations import EPOCH, deletion, insertion, mutation
@@ -213,15 +213,7 @@ def test_while_the_schema_cannot_be_read_what_needs_it_is_parked() -> None:
     world = World()
     world.tables.remove(ORDERS)
 
-    class Down(Faults):
-        """Answers at the start, and then not."""
-
-        def at(self, step: str) -> None:
-            self.seen[step] += 1
-            if step == "schema" and self.seen[step] > 1:
-                raise ServiceError("Cassandra is down")
-
-    down = Down()
+    down = CassandraDown()
     world.log.append(1, [*entries("ab"), *entries("c", NOTES)], final=False)
 
     def come() -> None:
