@@ -91,9 +91,9 @@ class HttpSender:
         self._breaker = Breaker(settings.breaker_failures, settings.breaker_seconds, time.monotonic)
         self._keys = _keys(name, settings)
         token, ca_file = settings.bearer_token, settings.tls_ca_file
-        secret = None if token is None else token.get_secret_value()
+        setting = f"sink.{name}.bearer_token"
         self._client = httpx2.Client(
-            headers={} if secret is None else authorization("Bearer", secret, f"sink.{name}.bearer_token"),
+            headers={} if token is None else authorization("Bearer", token.get_secret_value(), setting),
             timeout=settings.timeout_seconds,
             verify=_system_trust() if ca_file is None else tls_context(f"sink.{name}", ca_file),
             limits=httpx2.Limits(max_connections=settings.lanes, max_keepalive_connections=settings.lanes),

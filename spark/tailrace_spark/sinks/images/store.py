@@ -182,7 +182,7 @@ class ImageStore:
         with. Each piece's state and images are committed before it is given. Raises ServiceError; then the batch is to
         be delivered again, and gets the same images.
         """
-        yield from self._by_piece(pieces, lambda _: None, batch, {} if batch == NOT_IN_PARTS else self._met_in)
+        yield from self._by_piece(pieces, lambda _: None, batch)
         self.purge()
 
     def imaged_share(self, pieces: Iterable[Piece], share: ImageShare) -> Iterator[Piece]:
@@ -193,7 +193,7 @@ class ImageStore:
         """
         self._share, self._made = share, True
         self._reread()
-        yield from self._by_piece(pieces, share.begin, NOT_IN_PARTS, {})
+        yield from self._by_piece(pieces, share.begin, NOT_IN_PARTS)
 
     def prepare(self, definitions: Iterable[tuple[int, Table]]) -> Fence:
         """Have tables and definitions ready for `imaged_share`; shares of before are refused, those of this go on.
@@ -220,13 +220,8 @@ class ImageStore:
                 self._purges.forget()  # tasks have noted none, but another process may have had the stream
                 self._purge(connection, self._merge_horizon)
 
-    def _by_piece(
-        self,
-        pieces: Iterable[Piece],
-        begin: Callable[[sa.Connection], None],
-        batch: int,
-        met_in: dict[KafkaPartition, int],
-    ) -> Iterator[Piece]:
+    def _by_piece(self, pieces: Iterable[Piece], begin: Callable[[sa.Connection], None], batch: int) -> Iterator[Piece]:
+        met_in = {} if batch == NOT_IN_PARTS else self._met_in
         for piece in pieces:
             with self._transaction() as connection:
                 begin(connection)
