@@ -9,7 +9,16 @@ from typing import Final, TypeVar
 
 from tailrace.commitlog.model import Mutation, Row
 from tailrace.history.cells import NEVER, Deletions, SchemaCells, deletions_of, merged
-from tailrace.history.written import TABLES, RowKey, Told, ToldWhole, rows_of, text_of, told_of, told_whole
+from tailrace.history.written import (
+    TABLES,
+    CompleteTable,
+    RowKey,
+    RowsByTable,
+    complete_table,
+    rows_by_table_of,
+    rows_of,
+    text_of,
+)
 from tailrace_schemas.cql.types import user_types_in
 from tailrace_schemas.definitions import Definitions, Problem, SchemaRow, tables_from_rows, view_with_flags
 from tailrace_schemas.table import Table, sharing
@@ -157,7 +166,7 @@ class SchemaRows:
                 touched |= {key[1][0] for key, _ in rows_of(update)}
                 if deletions_of(update):
                     touched |= self.names(keyspace)
-        rows, rows_by_table = self, told_of(mutation)
+        rows, rows_by_table = self, rows_by_table_of(mutation)
         for owner in sorted(touched):
             rows = _joined(rows, (keyspace, owner), rows_by_table.get(owner, ()))
         rows = _merged(rows, keyspace, mutation, touched)
@@ -165,7 +174,7 @@ class SchemaRows:
             touched |= rows.names(keyspace)
         return _redefined(rows, keyspace, touched)
 
-    def creates(self, rows_by_table: Told, name: Name) -> bool:
+    def creates(self, rows_by_table: RowsByTable, name: Name) -> bool:
         """Whether a mutation that is applied next creates a table of which only a later read was known so far."""
         counted = self.bases.get(name) or self.joined.get(name)
         return counted is not None and counted.read and _created(self, rows_by_table.get(name[1], ()), name) is not None
@@ -321,14 +330,14 @@ def _live(keyspace: str, rows: _Rows) -> Iterator[KeyedRow]:
             yield KeyedRow(table, {"keyspace_name": keyspace, **key, **cells.values()}, cells.written)
 
 
-def _created(rows: SchemaRows, written_rows: Iterable[tuple[RowKey, Row]], name: Name) -> ToldWhole | None:
+def _created(rows: SchemaRows, written_rows: Iterable[tuple[RowKey, Row]], name: Name) -> CompleteTable | None:
     """The table that a mutation of these rows creates, as far as is known by then; None where it creates none.
 
     A known table that has an older column, which is not in the mutation, was there before. From 5.0 on a mask, or a
     constraint, writes the row of its column again, also that of the partition key. And what is no newer than the log's
     last word is a copy: a node sends its whole schema, also where that is old.
     """
-    statement, definition = told_whole(written_rows), rows.definitions.get(name)
+    statement, definition = complete_table(written_rows), rows.definitions.get(name)
     if statement is None or rows.logged(name) >= statement.written:
         return None
     if definition is None or definition.id.bytes != statement.id:

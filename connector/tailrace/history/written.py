@@ -32,7 +32,7 @@ def text_of(value: bytes | None) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class ToldWhole:
+class CompleteTable:
     """A table of which a mutation says all, as far as the mutation itself shows.
 
     `keys` are those of its rows, `written` the newest write time of their cells.
@@ -43,11 +43,11 @@ class ToldWhole:
     written: int
 
 
-Told = Mapping[str, Sequence[tuple[RowKey, Row]]]
+RowsByTable = Mapping[str, Sequence[tuple[RowKey, Row]]]
 """The rows that a mutation writes of each table or view, by its name."""
 
 
-def told_of(mutation: Mutation) -> Told:
+def rows_by_table_of(mutation: Mutation) -> RowsByTable:
     """The rows of a mutation by table, but for user types. A node may send its whole schema, thousands of tables."""
     by_table: dict[str, list[tuple[RowKey, Row]]] = {}
     for update in mutation.updates:
@@ -57,7 +57,7 @@ def told_of(mutation: Mutation) -> Told:
     return by_table
 
 
-def told_whole(rows: Iterable[tuple[RowKey, Row]]) -> ToldWhole | None:
+def complete_table(rows: Iterable[tuple[RowKey, Row]]) -> CompleteTable | None:
     """What a mutation's rows say of their table, if that is all about it.
 
     Its row has an id then, its key is there, and no column goes. CREATE does, and a whole schema sent by another node.
@@ -75,4 +75,4 @@ def told_whole(rows: Iterable[tuple[RowKey, Row]]) -> ToldWhole | None:
             return None
         elif key[0] == "columns":
             keyed |= cells.get("kind") == b"partition_key"
-    return ToldWhole(id, frozenset(keys), max(times)) if id is not None and keyed else None
+    return CompleteTable(id, frozenset(keys), max(times)) if id is not None and keyed else None

@@ -12,7 +12,7 @@ from tailrace.history.events import EventKind, SchemaEvent, Subject, changed_wor
 from tailrace.history.objects import OPTIONS, ObjectChange, Objects, types_of
 from tailrace.history.records import HistoryRecord
 from tailrace.history.rows import KeyedRow, SchemaChange, SchemaRows
-from tailrace.history.written import TABLES, told_of
+from tailrace.history.written import TABLES, rows_by_table_of
 from tailrace.state import Truncation
 from tailrace_schemas.change import Deletion
 from tailrace_schemas.cql.types import user_types_in
@@ -67,7 +67,7 @@ def table_events(
     metadata: int | None,
 ) -> Iterator[SchemaEvent]:
     """What a mutation of `system_schema` did to tables; `previous` are the rows that it met, `times` its own."""
-    rows_by_table = told_of(mutation)
+    rows_by_table = rows_by_table_of(mutation)
 
     def event(kind: EventKind, table: Table, changed: tuple[str, ...] = ()) -> SchemaEvent:
         return SchemaEvent(

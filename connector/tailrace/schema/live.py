@@ -17,7 +17,7 @@ from tailrace.schema.announcements import object_told, objects_of
 from tailrace.schema.cluster_view import SYSTEM, Bypass, ClusterView, SchemaReader, SchemaSource
 from tailrace.schema.ddl_log import Gap
 from tailrace.schema.definitions import LiveDefinitions, UnsentRecords
-from tailrace.schema.logged import adopt, apply_ddl, as_read, cross, place
+from tailrace.schema.logged import adopt, apply_ddl, as_read, cross, place_reads
 from tailrace.schema.truncations import Truncations
 from tailrace.segments.kept import interest_in
 from tailrace.state import Resume
@@ -40,7 +40,7 @@ class LiveSchema:
         self._log = log
         self._unsent = UnsentRecords() if unsent is None else unsent
         self._live = LiveDefinitions(self._view, self._unsent)
-        self._begun = self._placed = False
+        self._begun = self._reads_placed = False
         self._read_up_to: Position | None = None
         self._waiting: list[tuple[Position, Entry | Gap]] = []
 
@@ -143,9 +143,9 @@ class LiveSchema:
         self._log.gaps.clear()
         self._waiting.sort(key=lambda item: item[0])
         self._live.read_up_to = self._log.read_up_to
-        if not self._placed and (began := self._log.began) is not None:
-            self._placed = True
-            place(self._live, began)
+        if not self._reads_placed and (began := self._log.began) is not None:
+            self._reads_placed = True
+            place_reads(self._live, began)
         changed = False
         if any(isinstance(waiting, Gap) for _, waiting in self._waiting):
             changed |= bool(self.learn())

@@ -167,7 +167,7 @@ def settle(live: LiveDefinitions, position: Position, reached: int) -> None:
             live.define(definition, position, inferred=False)
 
 
-def place(live: LiveDefinitions, began: int) -> None:
+def place_reads(live: LiveDefinitions, began: int) -> None:
     """Take what was read, and is older than the log, as of the log's place; it began about then (microseconds).
 
     Its DDL is not in the log. What the log has of it comes from a node that was away, and is older still.

@@ -15,7 +15,7 @@ import pytest
 from tailrace.commitlog.model import Mutation, PartitionUpdate, RangeMarker, Row
 from tailrace.commitlog.mutation import decode_mutation
 from tailrace.history.rows import KeyedRow, SchemaChange, SchemaRows, definitions_of
-from tailrace.history.written import told_of
+from tailrace.history.written import rows_by_table_of
 from tailrace_schemas.change import Cell, Deletion, Marker
 from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.table import Table
@@ -278,7 +278,7 @@ def test_a_mask_on_the_partition_key_is_no_creation() -> None:
     rows = SchemaRows().with_base([replace(row, written=NOW) for row in rows_of(WIDE)], read=True)
     masked = [row for row in rows_of(WIDE) if row.table == "tables" or row.row["column_name"] == "id"]
     mutation = decode_mutation(ddl.mutation("ks", masked, written=NOW + 1), 8, TABLES.get)
-    assert not rows.creates(told_of(mutation), ("ks", "notes"))
+    assert not rows.creates(rows_by_table_of(mutation), ("ks", "notes"))
     rows, change = rows.apply(mutation)
     assert (change, rows.definitions["ks", "notes"]) == (SchemaChange(), WIDE)
     rows, changes = applied(alter(WIDE, WIDER, NOW + 2), ddl.mutation("ks", masked, written=NOW + 3), rows=rows)
