@@ -17,8 +17,10 @@ import logging
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final, Protocol
 
 from tailrace.cluster import LiveCluster
@@ -269,6 +271,7 @@ class MirrorThread(Closing):
         self._mirror = mirror
         self._host = host
         self._open_reader = open_reader
+        self._reader: GenerationReader | None = None
         self._health = health
         self._milliseconds = milliseconds
         self._poll_seconds = poll_seconds
@@ -287,8 +290,8 @@ class MirrorThread(Closing):
         self._thread.join()
 
     def _run(self) -> None:
-        with self._open_reader() as reader:
-            for seconds in self._waits(lambda: self._turn(reader)):
+        with ExitStack() as opened:
+            for seconds in self._waits(partial(self._turn, opened)):
                 self._ended.wait(seconds)
 
     def _waits(self, turn: Callable[[], None]) -> Iterator[float]:
@@ -307,8 +310,11 @@ class MirrorThread(Closing):
             self._backoff.reset()
             yield self._poll_seconds
 
-    def _turn(self, reader: GenerationReader) -> None:
-        published, now_ms = reader.refresh(), self._milliseconds()
+    def _turn(self, opened: ExitStack) -> None:
+        if self._reader is None:
+            self._reader = opened.enter_context(self._open_reader())
+
+        published, now_ms = self._reader.refresh(), self._milliseconds()
         if published != self._known:
             self._known = published
             latest = published[-1].unpack()

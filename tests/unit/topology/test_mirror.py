@@ -504,9 +504,10 @@ class Awaited(MemoryStore):
         return super().shapes()
 
 
-def run(store: Awaited, rings: Sequence[Ring], health: HealthBoard) -> None:
-    """Run the thread until the mirror has all generations."""
+def run(store: Awaited, rings: Sequence[Ring], health: HealthBoard, unopened: Sequence[Exception] = ()) -> None:
+    """Run the thread until the mirror has all generations; its reader cannot be opened at first."""
     done = threading.Event()
+    failures = list(unopened)
 
     class Watched(HealthBoard):
         def gauge(self, **levels: float) -> None:
@@ -521,12 +522,17 @@ def run(store: Awaited, rings: Sequence[Ring], health: HealthBoard) -> None:
         def recover(self, cause: str) -> bool:
             return health.recover(cause)
 
+    def open_reader() -> GenerationReader:
+        if failures:
+            raise failures.pop(0)
+        return GenerationReader(source, now=lambda: BEGIN / 1000)
+
     source = Source(rings)
     clock = count(BEGIN, MOST_TURN_MS)  # its turn has come at the next look
     with MirrorThread(
         Mirror(store, V1),
         "host",
-        lambda: GenerationReader(source, now=lambda: BEGIN / 1000),
+        open_reader,
         Watched(lambda: 0.0),
         lambda: next(clock),
         poll_seconds=0.001,
@@ -596,6 +602,8 @@ def test_a_failure_is_told_and_tried_again() -> None:
     assert told == ["mirror: the mirror in CQL is behind: Cassandra is away"]
     run(Awaited(1, [ZeroDivisionError("a bug of ours")]), [RING], health)
     assert told[1:] == ["mirror: the mirror in CQL is behind: a bug of ours"]
+    run(Awaited(1), [RING], health, [ServiceError("Kafka is away")])
+    assert told[2:] == ["mirror: the mirror in CQL is behind: Kafka is away"]
     assert health.now.degraded == {}
 
 
