@@ -82,7 +82,11 @@ class Unindexed:
             unsifted = [id for id in sorted(self._files) if id not in self._holding]
             deleted = [id for id in unsifted if os.fstat(self._files[id][1]).st_nlink == 0]
             for id in {*deleted[: 1 - _MOST_DELETED], *unsifted[:-_MOST_OPEN]}:
-                _LOG.debug("segment %d has no index and too many are open: taken for empty", id)
+                _LOG.warning(
+                    "segment %d has no index, and too many later ones wait for Kafka too: its changes, if there are "
+                    "any, are not published. Compare the tables with their copies once Kafka answers",
+                    id,
+                )
                 self._drop(id)
 
     def indexed(self, segments: Collection[int]) -> None:

@@ -480,7 +480,9 @@ def test_what_was_never_linked_holds_no_changes(node: Node) -> None:
     assert node.capture.losses == ()
 
 
-def test_one_that_is_let_go_while_others_are_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_is_let_go_while_others_are_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """The thread that watches the directory lets the oldest go when too many are open: that ends no agent."""
     monkeypatch.setattr(kept, "_MOST_DELETED", 2)
     segments = KeptSegments()
@@ -497,6 +499,7 @@ def test_one_that_is_let_go_while_others_are_judged(tmp_path: Path, monkeypatch:
         segments.unindexed.sift(watched, Position(1, 9, 0))
         assert segments.unindexed.holding == {6}
         assert segments.unindexed.segments == {6, 7}
+    assert [record.message.partition(",")[0] for record in caplog.records] == ["segment 5 has no index"]
 
 
 def test_tables_of_a_keyspace_without_cdc_are_of_no_interest() -> None:
