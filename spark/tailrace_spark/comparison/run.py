@@ -35,9 +35,16 @@ from tailrace_spark.snapshot.settings import SnapshotSettings
 
 Run = Callable[[Sequence[tuple[Split, ...]], ReadTask], Sequence[TaskFindings]]
 """Runs tasks on Spark's executors, and gives their outcomes."""
-_BUCKETS: Final = 8_192
 _MICROS: Final = 1_000_000
 _AT_ONCE: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Granularity:
+    """How many buckets are compared at once, and how many rows of differing buckets the driver holds of each side."""
+
+    buckets: int = 8_192
+    rows: int = 250_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +62,13 @@ class Comparison:
     """Compares one table. `grace` is how many seconds a change may be on its way. Its methods raise ServiceError."""
 
     def __init__(
-        self, settings: SnapshotSettings, sink: ComparableSink, run: Run, timing: Timing, grace: float
+        self,
+        settings: SnapshotSettings,
+        sink: ComparableSink,
+        run: Run,
+        timing: Timing,
+        grace: float,
+        granularity: Granularity = Granularity(),
     ) -> None:
         self._survey = survey(settings)
         self.source = self._survey.reading
@@ -63,6 +76,7 @@ class Comparison:
         self._run = run
         self._timing = timing
         self._grace = grace
+        self._granularity = granularity
 
     @property
     def table(self) -> Table:
@@ -72,15 +86,17 @@ class Comparison:
     def compare(self) -> Compared:
         """Compare all of it, and look a second time at what differs."""
         splits = self._survey.splits()
-        buckets_per_split = max(1, _BUCKETS // len(splits))
-        buckets = buckets_of([split.range for split in splits], buckets_per_split)
-        source = self._digests(splits, buckets)
-        target = self.target.digests(buckets, int(self._timing.clock()))
-        differing = [bucket for bucket in source.keys() | target.keys() if source.get(bucket) != target.get(bucket)]
-        rows = sum([count for count, _ in source.values()])
+        buckets = buckets_of([split.range for split in splits], max(1, self._granularity.buckets // len(splits)))
+        rows, differing = self._differing(splits, buckets)
+
+        while sum(differing.values()) > self._granularity.rows:
+            buckets = self._finer(buckets, differing)
+            _, differing = self._differing(self.splits_of(buckets, range(len(buckets.ranges))), buckets)
+
         first = self.look(buckets, differing)
         if not first:
             return Compared(self.table, rows, buckets, {}, 0)
+
         self._timing.wait(self._grace)
         return self._second(rows, buckets, first)
 
@@ -106,6 +122,31 @@ class Comparison:
         # What differed otherwise before is still changing.
         lasting = {key: item for key, item in second.items() if key in first and item.newest < began}
         return Compared(self.table, rows, buckets, lasting, len(second) - len(lasting))
+
+    def _differing(self, splits: Sequence[Split], buckets: Buckets) -> tuple[int, dict[int, int]]:
+        """The source's rows in all buckets, and the rows of those that differ, of the side that has more."""
+        source = self._digests(splits, buckets)
+        target = self.target.digests(buckets, int(self._timing.clock()))
+        digests = {bucket: (source.get(bucket), target.get(bucket)) for bucket in source.keys() | target.keys()}
+        differing = {
+            bucket: max(count for count, _ in filter(None, sides))
+            for bucket, sides in digests.items()
+            if sides[0] != sides[1]
+        }
+        return sum([count for count, _ in source.values()]), differing
+
+    def _finer(self, buckets: Buckets, differing: Mapping[int, int]) -> Buckets:
+        """The differing buckets, cut into smaller ones."""
+        finer = buckets_of(
+            [buckets.ranges[bucket] for bucket in differing], max(1, self._granularity.buckets // len(differing))
+        )
+        if len(finer.ranges) == len(differing):
+            raise ServiceError(
+                f"{self.table}: {sum(differing.values())} rows are in ranges that differ, and rows of at most "
+                f"{self._granularity.rows} are looked at. Read the table again by a snapshot, or compare a part of it "
+                "(--range)"
+            )
+        return finer
 
     def _digests(self, splits: Sequence[Split], buckets: Buckets) -> dict[int, Digest]:
         digests: dict[int, Digest] = {}

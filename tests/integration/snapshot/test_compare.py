@@ -22,10 +22,11 @@ from tailrace.local import LocalCassandra
 from tailrace_common.backoff import Timing
 from tailrace_common.settings import Settings
 from tailrace_schemas.change import Change
+from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.cli.support import read_settings
 from tailrace_spark.comparison.rows import Kind
-from tailrace_spark.comparison.run import Comparison, repair
+from tailrace_spark.comparison.run import Comparison, Granularity, repair
 from tailrace_spark.comparison.source import source_rows
 from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.sinks.sql.sink import SqlSink
@@ -38,6 +39,7 @@ from tests.oracle.writing import Source, Writer
 from tests.services.class_archive import quick_java_lines
 
 KINDS = Kinds(counters=False, tied=True, sparing=True, ahead=False, expiries=False, long_keys=False)
+DEFAULT = Granularity()
 Waiting = Callable[[float], None]
 
 
@@ -56,13 +58,18 @@ class Copy:
         self.session.execute(statement.replace("KS.", f"{self.keyspace}."))
 
     def comparison(
-        self, table: str = "t", waiting: Waiting | None = None, grace: float = 5.0, **options: object
+        self,
+        table: str = "t",
+        waiting: Waiting | None = None,
+        grace: float = 5.0,
+        granularity: Granularity = DEFAULT,
+        **options: object,
     ) -> Comparison:
         settings = Settings.model_validate({"cluster": {"contact_points": [self.node.address], "port": self.node.port}})
         asked = {"consistency": "ONE", "concurrent_ranges": 2, "ranges": 4, "page_rows": 50, **options}
         reading = read_settings(settings, table=f"{self.keyspace}.{table}", rows="changes", **asked)
         wait = waiting or self.waits.append
-        return Comparison(reading, self.sink, run_here, Timing(time.time, wait), grace)
+        return Comparison(reading, self.sink, run_here, Timing(time.time, wait), grace, granularity)
 
     def changes(self, table: str = "t") -> list[Change]:
         """What a snapshot of the table would give a sink."""
@@ -115,6 +122,13 @@ def test_each_kind_of_difference_is_told_with_key_and_columns_and_repaired(copy:
     store = Downstream(copy.url)
     with closing(store):
         assert differences(ask(copy.session, [comparison.table]), store) == []
+
+
+def test_ranges_that_differ_are_narrowed_until_the_driver_can_hold_their_rows(copy: Copy) -> None:
+    write_unseen(filled(copy).run)
+    assert told(copy.comparison(granularity=Granularity(16, 21)).compare().differences) == UNSEEN
+    with pytest.raises(ServiceError, match=r"rows are in ranges that differ, .* at most 20 .*--range"):
+        copy.comparison(granularity=Granularity(16, 20)).compare()
 
 
 @pytest.mark.promise("compare.in-flight")
