@@ -58,7 +58,7 @@ from tailrace_common.backoff import Backoff, Waits
 from tailrace_common.kafka import Pace
 from tailrace_common.settings import Settings
 from tailrace_common.topics import GenerationReader
-from tailrace_common.tracing.opening import tracing
+from tailrace_common.tracing import open_tracer
 from tailrace_common.tracing.spans import TraceSpan
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.ring import RingError
@@ -257,8 +257,11 @@ class AgentStart:
         """What begins the spans of transactions; nothing where the settings ask for none."""
         traces, cluster = self.settings.traces, self.settings.cluster.name or node.cluster
         about = {"tailrace.cluster": cluster, "tailrace.host": node.host, "tailrace.datacenter": node.datacenter}
-        tracer = self.stack.enter_context(tracing(traces.endpoint, "tailrace-agent", about, traces.sample_ratio))
-        return (lambda: None) if tracer is None else partial(tracer.begin, "tailrace.publish")
+        tracer = open_tracer(traces.endpoint, "tailrace-agent", about, traces.sample_ratio)
+        if tracer is None:
+            return lambda: None
+        self.stack.callback(tracer.close)
+        return partial(tracer.begin, "tailrace.publish")
 
     def _publisher(self, node: LocalNode, topics: KafkaTopics, tenure: Tenure, pace: Pace) -> KafkaPublisher:
         topics.refresh_limits(INTERNAL_TOPICS)  # a refusal of theirs for its size ended the last one, perhaps

@@ -14,7 +14,7 @@ from tailrace_common.closing import Closing
 from tailrace_common.sections.sink import Dataset, SourceTable, first_server
 from tailrace_common.settings import Settings
 from tailrace_common.topics import SchemaReader
-from tailrace_common.tracing.opening import open_tracer
+from tailrace_common.tracing import open_tracer
 from tailrace_common.tracing.spans import Attributes
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table import Table

@@ -9,7 +9,7 @@ import pytest
 
 from tailrace.local.ports import free_port
 from tailrace_common.settings import settings_from
-from tailrace_common.tracing.opening import open_tracer
+from tailrace_common.tracing import open_tracer
 from tailrace_common.tracing.otlp import OtlpTracer
 from tailrace_common.tracing.spans import MOST_PARENTS, TRACEPARENT
 from tailrace_schemas.errors import SettingsError
