@@ -95,7 +95,8 @@ def parts() -> list[Part]:
         Part(name, (*_PYTEST, *(_SHARED if name in _WITHOUT_SERVICES else ()), f"--part={name}", *_PATIENT), {})
         for name in PATTERNS
     ]
-    properties = (*_SHARED, "-m", "hypothesis and not integration and not long")
+    # A property at length is one test of up to ten minutes beside other work.
+    properties = (*_SHARED, *_PATIENT, "--timeout=3600", "-m", "hypothesis and not integration and not long")
     return [
         Part("gate", ("make", "--no-print-directory", "test"), {}),
         *pytest_parts,
