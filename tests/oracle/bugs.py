@@ -161,7 +161,7 @@ BUGS: Final[tuple[Breakage, ...]] = (
     _bug(
         "a row whose marker expires is not swept",
         "tailrace_spark.rowstate.row:RowState.next_expiry",
-        replace("return marker.expires", "return None"),
+        replace("return marker.expires if soonest is None else min(soonest, marker.expires)", "return soonest"),
     ),
     _bug("what has expired is shown", "tailrace_spark.rowstate.visible:_lasts", give("True")),
     _bug(
