@@ -172,17 +172,17 @@ def _row(record: Mapping[str, Any]) -> tuple[str, str, bool]:
 @contextmanager
 def copied(
     place: Place, name: str, directory: Path, target: Target, *, execution: str, master: str = "local[1]",
-    seed: int | None = None, frozen_lists: bool = False,
+    seed: int | None = None,
 ) -> Iterator[Copy]:  # fmt: skip
     """A table of this name with rows from before, beside a program of the seed if there is one; both are written inside
     the `with`."""
-    place.create(name, frozen_lists=frozen_lists)
+    place.create(name)
     with ExitStack() as stack:
         if seed is None:
-            program, writes = None, Writes(place, name, frozen_lists=frozen_lists)
+            program, writes = None, Writes(place, name)
         else:
             program = RandomWrites(place, f"{place.keyspace}_{name}", seed, FIRST, pause=_PAUSE)
-            writes = Writes(place, name, pause=_PAUSE, frozen_lists=frozen_lists)
+            writes = Writes(place, name, pause=_PAUSE)
             stack.enter_context(program)
         stack.enter_context(writes)
         yield Copy(place, name, directory, target, writes, program, execution=execution, master=master)

@@ -49,12 +49,11 @@ class Place:
     def run(self, statement: str) -> list[Any]:
         return list(self.session.execute(statement.replace("KS.", f"{self.keyspace}.")))
 
-    def create(self, name: str = "orders", *, frozen_lists: bool = False) -> None:
+    def create(self, name: str = "orders") -> None:
         """A table without cdc, with rows of every kind, and then cdc."""
-        kind = "frozen<list<int>>" if frozen_lists else "list<int>"
         self.run(
             f"CREATE TABLE KS.{name} (k int, c int, s text STATIC, v text, w int, tags set<text>, "
-            f"places map<text, int>, l {kind}, PRIMARY KEY (k, c))"
+            "places map<text, int>, l list<int>, PRIMARY KEY (k, c))"
         )
         insert = self.session.prepare(
             f"INSERT INTO {self.keyspace}.{name} (k, c, v, w, tags, places, l) VALUES (?, ?, ?, ?, ?, ?, ?)"
@@ -151,14 +150,11 @@ def placed(
 class Writes:
     """Writes into tables until the end of the `with`, in a thread: one statement after the other.
 
-    `pause` is in seconds, between two of them. `frozen_lists` is as the tables were created.
+    `pause` is in seconds, between two of them.
     """
 
-    def __init__(
-        self, place: Place, *names: str, seed: int = 1, pause: float = 0.01, frozen_lists: bool = False
-    ) -> None:
+    def __init__(self, place: Place, *names: str, seed: int = 1, pause: float = 0.01) -> None:
         self._place = place
-        self._frozen_lists = frozen_lists
         self._pause = pause
         self._names = names
         self._random = Random(seed)
@@ -185,8 +181,7 @@ class Writes:
             case 3:
                 return f"UPDATE KS.{name} SET s = '{random.random()}' WHERE k = {k}"
             case 4:
-                elements = f"[{k}, {c}]" if self._frozen_lists else f"l + [{c}]"
-                return f"UPDATE KS.{name} SET l = {elements}, w = null {row}"
+                return f"UPDATE KS.{name} SET l = l + [{c}], w = null {row}"
             case 5:
                 return f"DELETE FROM KS.{name} WHERE k = {half} AND c >= {c}"
             case _:
