@@ -104,6 +104,8 @@ def test_a_backlog_at_a_slow_kafka(trial: Trial) -> None:
 def large_segments(kafka: LocalKafka, prefix: str, keyspace: str, place: Path) -> Iterator[Trial]:
     """A trial on a Cassandra of its own, with segments of 32 MiB, Cassandra's default."""
     large = {
+        # A node that is busy reads the text of 100,000 statements for longer than its own limits.
+        "native_transport_timeout": "120s",
         "write_request_timeout": "60s",
         "batch_size_warn_threshold": "15MiB",
         "batch_size_fail_threshold": "16MiB",
