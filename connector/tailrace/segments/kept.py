@@ -83,8 +83,8 @@ class Unindexed:
             deleted = [id for id in unsifted if os.fstat(self._files[id][1]).st_nlink == 0]
             for id in {*deleted[: 1 - _MOST_DELETED], *unsifted[:-_MOST_OPEN]}:
                 _LOG.warning(
-                    "segment %d has no index, and too many later ones wait for Kafka too: its changes, if there are "
-                    "any, are not published. Compare the tables with their copies once Kafka answers",
+                    "segment %d has no index, and too many later ones wait for Kafka too: unless it gets one, its "
+                    "changes are not published. Compare the tables with their copies once Kafka answers",
                     id,
                 )
                 self._drop(id)

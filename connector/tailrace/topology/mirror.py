@@ -17,10 +17,8 @@ import logging
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any, Final, Protocol
 
 from tailrace.cluster import LiveCluster
@@ -290,15 +288,18 @@ class MirrorThread(Closing):
         self._thread.join()
 
     def _run(self) -> None:
-        with ExitStack() as opened:
-            for seconds in self._waits(partial(self._turn, opened)):
+        try:
+            for seconds in self._waits():
                 self._ended.wait(seconds)
+        finally:
+            if self._reader is not None:
+                self._reader.close()
 
-    def _waits(self, turn: Callable[[], None]) -> Iterator[float]:
+    def _waits(self) -> Iterator[float]:
         """How long to wait after each turn: the same time again, or after failures longer and longer."""
         while not self._ended.is_set():
             try:
-                turn()
+                self._turn()
             except (
                 Exception
             ) as error:  # the changes go on, whatever it is; what we do not know comes with its traceback
@@ -310,9 +311,9 @@ class MirrorThread(Closing):
             self._backoff.reset()
             yield self._poll_seconds
 
-    def _turn(self, opened: ExitStack) -> None:
+    def _turn(self) -> None:
         if self._reader is None:
-            self._reader = opened.enter_context(self._open_reader())
+            self._reader = self._open_reader()
 
         published, now_ms = self._reader.refresh(), self._milliseconds()
         if published != self._known:

@@ -505,7 +505,7 @@ class Awaited(MemoryStore):
 
 
 def run(store: Awaited, rings: Sequence[Ring], health: HealthBoard, unopened: Sequence[Exception] = ()) -> None:
-    """Run the thread until the mirror has all generations; its reader cannot be opened at first."""
+    """Run the thread until the mirror has all generations; `unopened` are the first failures to open its reader."""
     done = threading.Event()
     failures = list(unopened)
 
