@@ -141,9 +141,11 @@ class HttpSender:
         try:
             with self._client.stream("POST", url, content=body, headers=headers) as answer:
                 words = self._text_of(answer)
-        except httpx2.RequestError as error:
+        except BaseException as error:  # whatever it is, or the breaker waits for this request for ever
             self._breaker.failed()
-            raise RetryableError(_words(error)) from error
+            if isinstance(error, httpx2.RequestError):
+                raise RetryableError(_words(error)) from error
+            raise
         status = answer.status_code
         if 200 <= status < 300:
             self._breaker.succeeded()
@@ -169,10 +171,8 @@ class HttpSender:
             octets += chunk
             if len(octets) > _MOST_READ or time.monotonic() >= until:
                 break
-        try:
-            return octets.decode(answer.charset_encoding or "utf-8", "replace")
-        except LookupError:  # no encoding that Python knows
-            return octets.decode("utf-8", "replace")
+        # Not in the encoding that it names: some of Python's take no part of a text, and raise what they like.
+        return octets.decode(errors="replace")
 
     def stop(self) -> None:
         """Let requests under way try no more: for the end of the process."""

@@ -235,7 +235,7 @@ class SearchClient:
         if answer.status_code in _TRIED_AGAIN:
             retry_seconds = retry_after(answer.headers.get("Retry-After"), lambda: datetime.now(UTC))
             asks = "" if retry_seconds is None else f"; it asks to come again in {retry_seconds:.0f} s"
-            raise RetryableError(f"HTTP {answer.status_code}: {answer.text[:_SHOWN]}{asks}", retry_seconds)
+            raise RetryableError(f"HTTP {answer.status_code}: {_text_of(answer)}{asks}", retry_seconds)
         return answer
 
     def _decoded(self, answer: Any) -> Any:
@@ -243,12 +243,11 @@ class SearchClient:
             decoded = answer.json()
         except ValueError:
             decoded = None
+        words = _said(decoded) if isinstance(decoded, dict) else _text_of(answer)
         if answer.status_code in (401, 403):
-            words = _said(decoded) if isinstance(decoded, dict) else answer.text[:_SHOWN]
             advice = "look at username and password, or api_key, and what they may do"
             raise self._failed(f"HTTP {answer.status_code}: {words}; {advice}")
         if answer.status_code >= 300 or decoded is None:
-            words = _said(decoded) if isinstance(decoded, dict) else answer.text[:_SHOWN]
             if answer.status_code == _REFUSED:
                 raise TableRefusedError(f"{self._settings.location}: HTTP {answer.status_code}: {words}")
             raise self._failed(f"HTTP {answer.status_code}: {words}")
@@ -289,6 +288,11 @@ def _said(answer: Mapping[str, Any]) -> str:
     while isinstance(error := error.get("caused_by"), dict):
         words.append(str(error.get("reason") or error.get("type")))
     return ": ".join(words)[:_SHOWN]
+
+
+def _text_of(answer: httpx2.Response) -> str:
+    # Not in the encoding that it names: some of Python's take no part of a text, and raise what they like.
+    return answer.content.decode(errors="replace")[:_SHOWN]
 
 
 def _authorization(name: str, settings: OpensearchSinkSettings) -> dict[str, str]:

@@ -46,7 +46,8 @@ def test_a_busy_server_is_waited_for(proxy: SearchProxy, status: int) -> None:
 @pytest.mark.long
 def test_a_server_that_asks_for_more_patience_holds_the_batch(proxy: SearchProxy) -> None:
     searched = Searched(proxy.url, proxy.address, retry_seconds=1)
-    proxy.answer = lambda _: (429, {"Retry-After": "7200"}, b"{}")
+    headers = {"Retry-After": "7200", "Content-Type": "text/plain; charset=idna"}
+    proxy.answer = lambda _: (429, headers, b"{}")
     with pytest.raises(ServiceError, match=r"HTTP 429: \{\}; it asks to come again in 7200 s"):
         write(searched, Log(PLAIN).insert((1,), (), 1, v="a"))
     assert len(proxy.asked) == 1
