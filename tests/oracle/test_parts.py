@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import datetime
 from collections.abc import Sequence
 from decimal import Decimal
@@ -14,9 +13,6 @@ import sqlalchemy as sa
 from tailrace_schemas.cql.types import parse_type
 from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.sinks.sql.sink import SqlSink
-from tests.breakages.breakage import Breakage
-from tests.breakages.run import ROOT
-from tests.oracle.bugs import BUGS
 from tests.oracle.comparison import Answer, Downstream, Row, differ, differences
 from tests.oracle.program import due, told, told_again
 from tests.oracle.shrinking import shrink
@@ -43,12 +39,6 @@ def test_ttls_are_chosen_as_a_statement_is_executed() -> None:
     statement = "INSERT INTO t (k) VALUES (1) USING TTL {until+10000}; UPDATE t USING TTL 5"
     assert due(statement, 100.9, 103.1) == "INSERT INTO t (k) VALUES (1) USING TTL 9997; UPDATE t USING TTL 5"
     assert told(statement, "ks1", 7) == statement == told_again(statement, "ks1", 9)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
-def test_bugs_fit_the_sources(bug: Breakage) -> None:
-    ast.parse(bug.broken(ROOT))
 
 
 def test_what_is_compared_is_counted() -> None:

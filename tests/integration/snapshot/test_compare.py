@@ -31,6 +31,7 @@ from tailrace_spark.comparison.source import source_rows
 from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.corpus.kinds import Kinds
+from tests.corpus.release import dialect_of
 from tests.integration.agents import contact_of_node, cql, create_keyspace
 from tests.integration.processes import PROGRAM
 from tests.integration.snapshot.comparing import UNSEEN, require_repaired, run_here, told, write_source, write_unseen
@@ -151,20 +152,20 @@ def test_what_comes_within_the_grace_is_no_difference(copy: Copy) -> None:
 @pytest.mark.promise("compare.finds", "compare.repairs")
 @pytest.mark.parametrize("seed", [1, 4])
 def test_random_programs_differ_where_changes_were_lost_and_are_equal_again(
-    cassandra: LocalCassandra, keyspace_name: str, tmp_path: Path, seed: int
+    node: LocalCassandra, keyspace_name: str, tmp_path: Path, seed: int
 ) -> None:
-    contact = contact_of_node(cassandra)
+    contact = contact_of_node(node)
     url, random = f"sqlite:///{tmp_path / 'copy.db'}", Random(seed)
     store = Downstream(url)
     with (
         closing(LiveCluster(contact)) as live,
-        cql(cassandra) as session,
+        cql(node) as session,
         closing(SqlSink(url)) as sink,
         closing(store),
     ):
-        writer = Writer(Source(session, live), keyspace_name)
+        writer = Writer(Source(session, live), keyspace_name, dialect_of(node.settings.release))
         writer.write(seed, KINDS, 300)
-        copy = Copy(cassandra, session, keyspace_name, url, sink)
+        copy = Copy(node, session, keyspace_name, url, sink)
         for table in writer.present:
             changes = copy.changes(table.name)
             copy.deliver([change for change in changes if random.random() < 0.6])
