@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Collection
 from functools import partial
@@ -22,8 +21,7 @@ from tailrace_common.settings import Settings, SinkSettings
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.cli.support import chosen_sink
 from tailrace_spark.job.archive import write_archive
-from tailrace_spark.job.checkpoint import job_of, require_not_anothers, require_unlocked, store_of
-from tailrace_spark.job.checkpoint_files import local_files
+from tailrace_spark.job.checkpoint import store_of
 from tailrace_spark.job.endings import await_kafka
 from tailrace_spark.job.metrics import MetricsServer, StreamMetrics
 from tailrace_spark.job.progress import SinkInfo
@@ -88,7 +86,6 @@ def stream(
         try:
             LetterTopic.of(settings, chosen).prepare()
             settings = settings.with_stream(checkpoint=settings.stream.checkpoint_of(chosen))
-            _require_own_checkpoint(settings, about)
             _follow(settings, target, about, spark, once=once)
         finally:
             target.close()
@@ -133,20 +130,6 @@ def require_read(snapshots: Snapshots) -> None:
         raise ServiceError(_UNFINISHED)
     if any(snapshot.state in (State.REFUSED, State.DROPPED) for snapshot in snapshots.tables):
         raise typer.Exit(_SET_ASIDE)
-
-
-def _require_own_checkpoint(settings: Settings, target: SinkInfo) -> None:
-    """Before Spark starts, where the checkpoint is on this machine.
-
-    Raises SettingsError for another job's, and FencedError while another stream runs with it.
-    """
-    checkpoint = settings.stream.checkpoint
-    files = local_files(f"{checkpoint.rstrip('/')}/tailrace", settings.stream.spark.reveal(), os.environ)
-    if files is not None:
-        folder = files.folder.parent.absolute()
-        log.info("checkpoint: %s; relative paths of the settings are below %s", folder, Path.cwd())
-        require_not_anothers(files, checkpoint, job_of(settings, target))
-        require_unlocked(files.folder, checkpoint)
 
 
 def _sink(settings: Settings, chosen: str, sink: SinkSettings) -> tuple[ReachableSink, SinkInfo]:

@@ -14,7 +14,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
 
-from tailrace_common.locks import is_locked, lock_soon
+from tailrace_common.locks import lock_soon
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import FencedError, SettingsError
 from tailrace_schemas.formats import require_format
@@ -46,7 +46,7 @@ class Job:
     transactions: bool = False
 
 
-def job_of(settings: Settings, sink: SinkInfo, *, transactions: bool = False) -> Job:
+def job_of(settings: Settings, sink: SinkInfo, *, transactions: bool) -> Job:
     """The job that these settings are of, into this sink."""
     return Job(
         prefix=settings.topics.prefix, sink=sink.location, store=sink.store, transactions=transactions,
@@ -64,18 +64,12 @@ def require_own(files: Folder, checkpoint: str, job: Job) -> None:
 
     `files` are those of `<checkpoint>/tailrace`.
     """
-    text = require_not_anothers(files, checkpoint, job)
-    note = json.dumps({"format": FORMAT, **asdict(job)})
-    if note != text:
-        files.write(_NOTE, note)
-
-
-def require_not_anothers(files: Folder, checkpoint: str, job: Job) -> str | None:
-    """The text of the note in `checkpoint`, None without one. Raises as `require_own`, and writes nothing."""
     text = files.read(_NOTE)
     if text is not None:
         _compare(_noted(text, checkpoint), checkpoint, job)
-    return text
+    note = json.dumps({"format": FORMAT, **asdict(job)})
+    if note != text:
+        files.write(_NOTE, note)
 
 
 def _noted(text: str, checkpoint: str) -> Job:
@@ -171,16 +165,6 @@ def lock_checkpoint(
     lock = ExitStack()
     lock.callback(os.close, descriptor)
     return lock
-
-
-def require_unlocked(folder: Path, checkpoint: str) -> None:
-    """Raises FencedError while a stream has the lock of this checkpoint; nothing is made or kept."""
-    try:
-        locked = is_locked(folder)
-    except OSError:  # there is no such checkpoint yet, or no lock
-        return
-    if locked:
-        raise FencedError(_busy(folder, checkpoint))
 
 
 def _busy(folder: Path, checkpoint: str) -> str:

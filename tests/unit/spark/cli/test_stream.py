@@ -11,10 +11,8 @@ from pathlib import Path
 import pytest
 import typer
 
-from tailrace_schemas.errors import FencedError, ServiceError, SettingsError
+from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.cli.stream import require_read, stream
-from tailrace_spark.job.checkpoint import Job, lock_checkpoint, require_own
-from tailrace_spark.job.checkpoint_files import LocalFiles
 from tailrace_spark.snapshot.progress import Snapshots, State, TableSnapshot
 
 
@@ -63,30 +61,6 @@ def _config(folder: Path, checkpoint: Path) -> Path:
         f'[stream]\ncheckpoint = "{checkpoint}"\nmetrics_port = 0\n[sink.there]\nurl = "sqlite:///{folder}/x.db"\n'
     )
     return config
-
-
-@pytest.mark.promise("stream.another-checkpoint")
-def test_a_checkpoint_of_another_sink_is_refused_before_spark_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))  # were Spark started, it would fail of this
-    checkpoint = tmp_path / "checkpoint"
-    require_own(LocalFiles(checkpoint / "tailrace"), "c", Job(prefix="tailrace", sink="sqlite:////y.db"))
-    with pytest.raises(SettingsError, match=r"is of the sink sqlite:////y\.db, not of sqlite:///"):
-        stream(config=_config(tmp_path, checkpoint), sink=None, once=True)
-
-
-@pytest.mark.promise("stream.one-per-checkpoint")
-def test_a_checkpoint_with_which_a_stream_runs_is_refused_before_spark_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    checkpoint = tmp_path / "checkpoint"
-    lock = lock_checkpoint(checkpoint / "tailrace", "c", now=0.0)
-    assert lock is not None
-    with lock, pytest.raises(FencedError, match="another stream runs with it") as raised:
-        stream(config=_config(tmp_path, checkpoint), sink=None, once=True)
-    assert raised.value.exit_code == 5
 
 
 @pytest.mark.promise("stream.once-without-kafka")

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tailrace_schemas.errors import FencedError, SettingsError
-from tailrace_spark.job.checkpoint import FORMAT, Job, lock_checkpoint, read_note, require_own, require_unlocked
+from tailrace_spark.job.checkpoint import FORMAT, Job, lock_checkpoint, read_note, require_own
 from tailrace_spark.job.checkpoint_files import HadoopFiles, LocalFiles, files_in, local_files
 from tailrace_spark.job.runner import stream_id
 
@@ -50,6 +50,7 @@ def test_the_first_job_has_it(files: LocalFiles) -> None:
     require_own(files, "c", Job(prefix="p"))
 
 
+@pytest.mark.promise("stream.another-checkpoint")
 @pytest.mark.parametrize(
     ("other", "words"),
     [
@@ -83,26 +84,17 @@ def lock(folder: Path) -> ExitStack:
     return made
 
 
+@pytest.mark.promise("stream.one-per-checkpoint")
 def test_a_second_stream_is_refused_with_the_name_of_the_first(tmp_path: Path) -> None:
     folder = tmp_path / "c" / "tailrace"
-    require_unlocked(folder, "c")
     with lock(folder):
         started = rf"\(started 1970-01-01T00:00:01\+00:00 on .*pid {os.getpid()}\)"
-        words = rf"^stream\.checkpoint c: another stream runs with it {started}"
-        with pytest.raises(FencedError, match=words):
+        with pytest.raises(
+            FencedError, match=rf"^stream\.checkpoint c: another stream runs with it {started}"
+        ) as raised:
             lock(folder)
-        with pytest.raises(FencedError, match=words):
-            require_unlocked(folder, "c")
-    require_unlocked(folder, "c")
+        assert raised.value.exit_code == 5
     lock(folder).close()
-
-
-def test_a_look_at_the_lock_makes_and_keeps_nothing(tmp_path: Path) -> None:
-    require_unlocked(tmp_path / "none", "c")
-    assert list(tmp_path.iterdir()) == []
-    require_unlocked(tmp_path, "c")
-    assert list(tmp_path.iterdir()) == []
-    lock(tmp_path).close()
 
 
 @pytest.mark.promise("stream.one-per-checkpoint")
@@ -114,7 +106,7 @@ def test_a_process_that_is_killed_leaves_no_lock(tmp_path: Path) -> None:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"locked\n"
         with pytest.raises(FencedError, match=f"pid {holder.pid}"):
-            require_unlocked(tmp_path, "c")
+            lock(tmp_path)
         holder.kill()
     lock(tmp_path).close()
 
