@@ -50,6 +50,8 @@ log = logging.getLogger("tailrace_spark")
 
 _WAITS: Final = Waits(0.5, 30.0)
 _LOOK_SECONDS: Final = 1.0
+_TABLES_SECONDS: Final = 5.0
+"""Between two looks for the first table of a subscription."""
 _STRICT_ATTEMPTS: Final = 5
 """Attempts at a round in which ranges are read at the replicas planned, so that limits hold."""
 
@@ -164,12 +166,11 @@ class SnapshotRun:
 
     def step(self) -> bool:
         """Take requests, and read one round; whether there may be more. Raises ServiceError, SettingsError."""
-        if self.value.unplanned:
-            self._plan_initial()
+        awaits_table = self.value.unplanned and not self._plan_initial()
         self._take_requests()
         snapshot = self.value.current()
         if snapshot is None:
-            return False
+            return awaits_table and not self._stop.wait(_TABLES_SECONDS)
         try:
             table = self._readable(snapshot)
             if table is not None:
@@ -182,13 +183,17 @@ class SnapshotRun:
             raise
         return True
 
-    def _plan_initial(self) -> None:
+    def _plan_initial(self) -> bool:
+        """Whether it is known what is copied: a subscription without a table that has cdc waits for its first."""
         names = [str(table) for table in self._context.tables()]
         if names:
             log.info("existing rows of %s are copied", listed(names))
+        elif not self._own_notes:
+            return False
         else:
             log.info("no table with cdc = true is there yet, so no existing rows are copied")
         self._keep(self.value.with_initial(names, lambda: uuid4().hex[:12], self._clock()))
+        return True
 
     def _wait(self, snapshot_id: str, words: str) -> None:
         """Note why a table cannot be read now. The others are read meanwhile."""

@@ -74,6 +74,11 @@ class Cluster:
     def drop(self, name: str) -> None:
         del self._tables[name]
 
+    def altered(self, tables: dict[str, Table]) -> dict[str, Table]:
+        """From here on these have cdc; those that had."""
+        before, self._tables = self._tables, tables
+        return before
+
     def require_agreement(self) -> None:
         if not self.agrees:
             raise ServiceError("nodes have different schemas")
@@ -169,6 +174,21 @@ def test_without_existing_rows_nothing_is_read(cluster: Cluster) -> None:
     run.decide(StreamSettings(snapshot="never"))
     assert not run.step()
     assert (cluster.read, states(notes)) == ([], {})
+
+
+@pytest.mark.parametrize("own_notes", [True, False], ids=["stream", "subscription"])
+def test_a_subscription_whose_table_gets_cdc_later_has_its_rows(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, own_notes: bool
+) -> None:
+    """It says what to alter, and the table's rows are older than that. A stream of all tables begins with none."""
+    monkeypatch.setattr(tailrace_spark.job.snapshot_run, "_TABLES_SECONDS", 0.0)
+    notes, later = MemoryNotes(), cluster.altered({})
+    run = run_of(cluster, notes, own_notes=own_notes)
+    assert run.step() is not own_notes
+    cluster.altered(later)
+    while run.step():
+        pass
+    assert states(notes) == ({} if own_notes else dict.fromkeys(NAMES, DONE))
 
 
 def test_rows_that_a_sink_refuses_are_counted_and_said(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
