@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.schema_registry import ConfigCompatibilityLevel, Schema, SchemaRegistryClient, ServerConfig
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
@@ -16,12 +17,16 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 import tailrace_spark
 from tailrace.cli.checks.kafka import check_registry
 from tailrace.errors import HeldError
-from tailrace.local import LocalRegistry, RegistrySettings
+from tailrace.local import LocalKafka, LocalRegistry, RegistrySettings
 from tailrace.publish.registry import RegistryStore
 from tailrace_common.kafka import read_to_end
+from tailrace_common.kafka.topics import TopicMaker
 from tailrace_common.settings import Settings
-from tailrace_schemas.avro import Encoder, SchemaEntry, SchemaIds
+from tailrace_schemas.avro import Encoder, SchemaEntry, SchemaIds, schema_records
 from tailrace_schemas.avro.names import Subjects
+from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.topics import Internal, internal_plan, internal_topic
+from tailrace_spark.snapshot.publication import prepared
 from tests.integration.bench import Bench
 from tests.integration.stream_settings import stream_settings
 from tests.services.certificates import Authority
@@ -130,6 +135,26 @@ def test_an_id_that_another_registry_gave_before_is_not_used_again(registry: Loc
     before = SchemaEntry(schema_id=ids.value, topic=topic, table=encoder.table, avro='"string"')
     with pytest.raises(HeldError, match="another registry than before"):
         ids_of({"url": registry.url}, encoder, topic, {ids.value: before})
+
+
+def test_nor_does_a_snapshot_use_it_again(registry: LocalRegistry, kafka: LocalKafka, prefix: str) -> None:
+    """Its schema would take the other's place in the topic of schemas, and messages of that would not be read."""
+    of_before, new = (Encoder(table({"id": "int"}, name=name), prefix) for name in ("before", "new"))
+    ids = ids_of({"url": registry.url}, new, f"{prefix}.ks.new")
+    settings = Settings.model_validate(
+        {
+            "kafka": {"bootstrap.servers": kafka.bootstrap},
+            "topics": {"prefix": prefix},
+            "schemas": {"store": "registry", "registry": {"url": registry.url}},
+        }
+    )
+    TopicMaker(settings.kafka.reveal()).ensure_planned(internal_plan(settings.topics, Internal.SCHEMAS), create=True)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    for key, value in schema_records(of_before, f"{prefix}.ks.before", ids):
+        producer.produce(internal_topic(prefix, Internal.SCHEMAS), value, key)
+    producer.flush()
+    with pytest.raises(ServiceError, match="another registry than before"):
+        prepared(settings, new.table)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from confluent_kafka.schema_registry.error import SchemaRegistryError
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_common.secrets import redact
 from tailrace_common.unreachable import unreachable
+from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.errors import SchemaRefusedError, ServiceError, SettingsError
 
 # Who asks retries by itself, and while the client waits, a transaction may be open: less than its time-out.
@@ -61,6 +62,22 @@ class SchemaRegistry:
         except Exception as error:
             reason = redact(str(error) or type(error).__name__)
             raise self._failed(f"does not answer: {reason}; see [{self._section}]") from error
+
+    def own_id(self, subject: str, text: str, announced: Mapping[bytes, SchemaEntry]) -> bytes:
+        """The id of a schema of ours, as messages have it. Raises as `id_of`.
+
+        Raises RegistryRefusedError too where our topic of schemas has `announced` the id for another schema. Ids are
+        the registry's own counter: another registry gives the same to others.
+        """
+        schema_id = self.id_of(subject, text).to_bytes(4, "big")
+        entry = announced.get(schema_id)
+        if entry is not None and entry.avro != text:
+            raise RegistryRefusedError(
+                f"the schema registry at {self.url} gives subject {subject} the id "
+                f"{int.from_bytes(schema_id, 'big')}, which is another schema's in our topic of schemas. Is it another "
+                "registry than before? Then readers could not tell them apart: choose another topics.prefix for it"
+            )
+        return schema_id
 
     def reach(self) -> str:
         """The registry's own compatibility rule, to see whether it answers us. Raises ServiceError."""

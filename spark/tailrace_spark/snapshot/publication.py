@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from operator import attrgetter
@@ -15,7 +15,7 @@ from tailrace_common.kafka.topics import TopicMaker
 from tailrace_common.kafka.transactions import MARK
 from tailrace_common.settings import Settings
 from tailrace_common.topics import SchemaReader
-from tailrace_schemas.avro import Encoder, SchemaIds, announced_topics, own_ids, schema_records
+from tailrace_schemas.avro import Encoder, SchemaEntry, SchemaIds, announced_topics, own_ids, schema_records
 from tailrace_schemas.avro.names import Part, subject_of
 from tailrace_schemas.errors import FencedError, ServiceError, SettingsError
 from tailrace_schemas.table import Table
@@ -64,7 +64,7 @@ def prepared(settings: Settings, table: Table) -> tuple[Destination, list[KafkaR
     topic = chosen_topic(topics.prefix, table, announced_topics(entries.values()))
     partitions = maker.ensure_planned(table_plan(topics, topic), create=topics.create)
     encoder = Encoder(table, topics.prefix, topics.key, forms)
-    ids = _ids(settings, encoder, topic)
+    ids = _ids(settings, encoder, topic, entries)
     timeout = settings.agent.transaction_timeout_seconds
     destination = Destination(
         kafka, topics.prefix, topic, partitions, ids, topics.key, forms, topics.max_message_bytes, timeout
@@ -80,7 +80,7 @@ def prepared(settings: Settings, table: Table) -> tuple[Destination, list[KafkaR
     return destination, [KafkaRecord(name, 0, *record) for record in records]
 
 
-def _ids(settings: Settings, encoder: Encoder, topic: str) -> SchemaIds:
+def _ids(settings: Settings, encoder: Encoder, topic: str, announced: Mapping[bytes, SchemaEntry]) -> SchemaIds:
     schemas = settings.schemas
     if schemas.store == "topic":
         return own_ids(encoder)
@@ -98,7 +98,7 @@ def _ids(settings: Settings, encoder: Encoder, topic: str) -> SchemaIds:
     )
 
     def id_of(part: Part, text: str) -> bytes:
-        return registry.id_of(subject_of(schemas.subjects, topic, part, text), text).to_bytes(4, "big")
+        return registry.own_id(subject_of(schemas.subjects, topic, part, text), text, announced)
 
     with closing(registry):
         return SchemaIds(id_of("value", encoder.schema_text), id_of("key", encoder.key_schema_text))
