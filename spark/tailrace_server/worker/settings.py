@@ -13,6 +13,7 @@ from tailrace_schemas.topics import MAX_NAME, KafkaPartition, topic_component
 from tailrace_server.model.subscription import EARLIEST, ONLY, Subscription, TableName, Topics
 from tailrace_server.operations.asking import own_settings
 from tailrace_spark.job.offsets import Offsets
+from tailrace_spark.source.readings import reading_of
 
 _SUFFIX: Final = r"\.-[0-9a-f]{6}"
 _LONGEST_KEYSPACE: Final = 48
@@ -107,7 +108,7 @@ def beginning(
         if stops and (partition[0] in again or offset < first):
             raise DataLossError(_lost(subscription, partition, offset, first, again=partition[0] in again))
         offsets[partition] = first if partition[0] in again else max(offset, first)
-    readings = {topic: name for topic, name in ids.items() if topic in again}
+    readings = {topic: reading_of(ids[topic], topics.ids.get(topic)) for topic in again}
     return offsets, replace(topics, ids={**topics.ids, **ids}, readings={**topics.readings, **readings})
 
 

@@ -30,6 +30,7 @@ from tailrace_spark.job.offsets import (
     without,
 )
 from tailrace_spark.job.sharing import Handover
+from tailrace_spark.source.readings import reading_of
 
 _NOTE: Final = "topics.json"
 # A topic that was just created is not known to all brokers at once: it is missing only where it stays so.
@@ -218,8 +219,9 @@ class TopicWatch:
         self._gone.add(topic)
 
     def _know(self, ids: Mapping[str, str]) -> None:
-        """These are read now. One whose topic was gone has a reading of its own, by the id."""
-        self.readings.update({topic: name for topic, name in ids.items() if topic in self._gone})
+        """These are read now. One whose topic was gone has a reading of its own."""
+        again = ids.keys() & self._gone
+        self.readings.update({topic: reading_of(ids[topic], self._ids.get(topic)) for topic in again})
         self._gone -= ids.keys()
         self._ids.update(ids)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
+from uuid import uuid4
 
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import CommitMessage, DeadLetter, Delivered, MicroBatch, Piece, RecordId, Summary
@@ -21,6 +22,14 @@ Readings = Mapping[str, str]
 """The name of the reading of each topic, and under EVERY that of all other topics. The first one has no name."""
 
 EVERY: Final = ""
+
+
+def reading_of(topic_id: str, earlier_id: str | None) -> str:
+    """The name of a topic's next reading: Kafka's id, with more behind it where the one read before had the same.
+
+    A topic that lost its end and grew again, twice, would else have places twice.
+    """
+    return topic_id if topic_id != earlier_id else f"{topic_id}.{uuid4().hex[:12]}"
 
 
 def of_readings(sink: Sink, readings: Readings) -> Sink:
