@@ -176,7 +176,7 @@ class AgentStart:
             care.register.distrust()
         log = self.stack.enter_context(closing(SchemaLog(directory, kept_segments, self.keys, care.spool)))
         self.stack.enter_context(Watch(directory, self.wakeup, kept_segments.keep, care.register.appeared))
-        self.stack.enter_context(closing(care.begin()))
+        self.stack.enter_context(care.begin())
         return care, log
 
     def _router(self, node: LocalNode, topics: KafkaTopics, schema: LiveSchema) -> Router:

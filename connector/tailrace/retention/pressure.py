@@ -7,8 +7,8 @@ changes. It is looked after in a thread of its own, because the run loop may wai
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -21,6 +21,7 @@ from tailrace.retention.spool import Spool, SpoolError, list_both, size_in_raw, 
 from tailrace.segments.files import Listing, SegmentFiles, parse_index
 from tailrace.segments.open_segment import is_genuine
 from tailrace.state import ids_of
+from tailrace_common.closing import Turns
 from tailrace_schemas.errors import ServiceError
 
 _LOG: Final = logging.getLogger("tailrace.capture")
@@ -215,25 +216,20 @@ def _nearly_full(spool: Spool, headroom: Headroom, percent: int) -> str | None:
     )
 
 
-class Tending:
-    """A thread that tends until it is closed."""
+class Tending(Turns[Tender]):
+    """A thread that tends until it is closed; a segment that is being moved then is moved to its end."""
+
+    patience = None
 
     def __init__(self, tender: Tender, seconds: float) -> None:
-        self._tender = tender
+        super().__init__("cdc_raw", lambda: nullcontext(tender))
         self._seconds = seconds
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="cdc_raw", daemon=True)
-        self._thread.start()
+        self.begin()
 
-    def _run(self) -> None:
-        while not self._over.is_set():
-            try:
-                self._tender.tend()
-            except Exception:
-                _LOG.exception("the supervision of cdc_raw failed; trying again")
-            self._over.wait(self._seconds)
+    def _turn(self, opened: Tender) -> float:
+        opened.tend()
+        return self._seconds
 
-    def close(self) -> None:
-        """End it; a segment that is being moved is moved to its end."""
-        self._over.set()
-        self._thread.join()
+    def _failed(self, error: Exception) -> float:
+        _LOG.error("the supervision of cdc_raw failed; trying again", exc_info=error)
+        return self._seconds

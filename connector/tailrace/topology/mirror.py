@@ -14,7 +14,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -47,7 +46,7 @@ from tailrace.topology.mirror_plan import (
     wanted,
 )
 from tailrace_common.backoff import Backoff, Waits
-from tailrace_common.closing import Closing
+from tailrace_common.closing import Turns
 from tailrace_common.topics import GenerationReader
 from tailrace_schemas.errors import SettingsError, TailraceError
 from tailrace_schemas.generation_records import PublishedGeneration
@@ -249,11 +248,11 @@ class Mirror:
                     )
 
 
-class MirrorThread(Closing):
+class MirrorThread(Turns[GenerationReader]):
     """Keeps a mirror up to date from a thread of its own; whatever goes wrong is tried again, and stops nothing else.
 
-    The thread owns the reader that `open_reader` gives. `host` says when its turn is (`turn_ms`). `health` has
-    the problem, cause `mirror`, while there is one, and a gauge of the generations that the mirror is up to date with.
+    `host` says when its turn is (`turn_ms`). `health` has the problem, cause `mirror`, while there is one, and a gauge
+    of the generations that the mirror is up to date with.
     """
 
     def __init__(
@@ -266,61 +265,38 @@ class MirrorThread(Closing):
         poll_seconds: float = _POLL_SECONDS,
         waits: Waits = _WAITS,
     ) -> None:
+        super().__init__("mirror", open_reader)
         self._mirror = mirror
         self._host = host
-        self._open_reader = open_reader
-        self._reader: GenerationReader | None = None
         self._health = health
         self._milliseconds = milliseconds
         self._poll_seconds = poll_seconds
         self._backoff = Backoff(waits)
-        self._ended = threading.Event()
         self._imported = False
         self._known: tuple[PublishedGeneration, ...] = ()
         self._due_ms = 0
-        mirror.ended = self._ended.is_set
-        self._thread = threading.Thread(target=self._run, name="mirror", daemon=True)
-        self._thread.start()
+        mirror.ended = self.ended.is_set
+        self.begin()
 
-    def close(self) -> None:
-        """End after the statement at hand."""
-        self._ended.set()
-        self._thread.join()
+    def _failed(self, error: Exception) -> float:
+        if self._health.degrade(_CAUSE, f"the mirror in CQL is behind: {error}"):
+            _LOG.error("%s", error, exc_info=None if isinstance(error, TailraceError) else error)
+        return self._backoff.next()
 
-    def _run(self) -> None:
-        try:
-            for seconds in self._waits():
-                self._ended.wait(seconds)
-        finally:
-            if self._reader is not None:
-                self._reader.close()
+    def _turn(self, opened: GenerationReader) -> float:
+        self._update(opened.refresh(), self._milliseconds())
+        self._health.recover(_CAUSE)
+        self._backoff.reset()
+        return self._poll_seconds
 
-    def _waits(self) -> Iterator[float]:
-        """How long to wait after each turn: the same time again, or after failures longer and longer."""
-        while not self._ended.is_set():
-            try:
-                self._turn()
-            except (
-                Exception
-            ) as error:  # the changes go on, whatever it is; what we do not know comes with its traceback
-                if self._health.degrade(_CAUSE, f"the mirror in CQL is behind: {error}"):
-                    _LOG.error("%s", error, exc_info=None if isinstance(error, TailraceError) else error)
-                yield self._backoff.next()
-                continue
-            self._health.recover(_CAUSE)
-            self._backoff.reset()
-            yield self._poll_seconds
-
-    def _turn(self) -> None:
-        if self._reader is None:
-            self._reader = self._open_reader()
-
-        published, now_ms = self._reader.refresh(), self._milliseconds()
+    def _update(self, published: tuple[PublishedGeneration, ...], now_ms: int) -> None:
+        if not published:
+            return
         if published != self._known:
             self._known = published
             latest = published[-1].unpack()
             self._due_ms = now_ms + turn_ms(latest.ring, latest.generation.timestamp, self._host)
-        if not published or now_ms < self._due_ms:
+        if now_ms < self._due_ms:
             return
         steps = self._mirror.update(published, now_ms)
         if steps:

@@ -475,14 +475,23 @@ class Source:
     def __init__(self, rings: Sequence[Ring]) -> None:
         self._rings = list(rings)
         self._predecessor: int | None = None
+        self._records: list[Record] = []
+        self._read = 0
+
+    def opened(self) -> GenerationReader:
+        """One that reads it from its beginning."""
+        self._read = 0
+        return GenerationReader(self, now=lambda: BEGIN / 1000)
 
     def read_to_end(self) -> Iterator[Record]:
         """One generation more at each reading, while there are any."""
         if self._rings:
             timestamp = BEGIN if self._predecessor is None else self._predecessor + APART
             for key, value in encode_proposal(proposal(self._rings.pop(0), self._predecessor, timestamp)):
-                yield Record(0, 0, key, value)
+                self._records.append(Record(0, 0, key, value))
             self._predecessor = timestamp
+        unread, self._read = self._records[self._read :], len(self._records)
+        return iter(unread)
 
     def close(self) -> None:
         """Nothing to close."""
@@ -525,7 +534,7 @@ def run(store: Awaited, rings: Sequence[Ring], health: HealthBoard, unopened: Se
     def open_reader() -> GenerationReader:
         if failures:
             raise failures.pop(0)
-        return GenerationReader(source, now=lambda: BEGIN / 1000)
+        return source.opened()
 
     source = Source(rings)
     clock = count(BEGIN, MOST_TURN_MS)  # its turn has come at the next look
@@ -576,7 +585,7 @@ def test_a_host_whose_turn_is_later_writes_when_nobody_did() -> None:
     with MirrorThread(
         Mirror(store, V1),
         late,
-        lambda: GenerationReader(source, now=lambda: BEGIN / 1000),
+        source.opened,
         health,
         now,
         0.001,
@@ -620,7 +629,7 @@ def test_the_thread_ends_before_the_next_statement() -> None:
     thread = MirrorThread(
         Mirror(store, V1),
         "host",
-        lambda: GenerationReader(source, now=lambda: BEGIN / 1000),
+        source.opened,
         HealthBoard(lambda: 0.0),
         lambda: next(clock),
         poll_seconds=0.001,
@@ -628,7 +637,7 @@ def test_the_thread_ends_before_the_next_statement() -> None:
     assert begun.wait(60)
     closing = threading.Thread(target=thread.close)
     closing.start()
-    assert thread._ended.wait(60)
+    assert thread.ended.wait(60)
     go.set()
     closing.join(60)
     assert len(store.statements) == 9
