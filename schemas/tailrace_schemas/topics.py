@@ -19,7 +19,10 @@ MAX_NAME: Final = 249
 KafkaPartition = tuple[str, int]
 """A topic and one of its partitions; confluent_kafka.TopicPartition has an offset and more too."""
 
-_PREFIX: Final = re.compile(r"[A-Za-z0-9._-]+")
+PREFIX: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
+PREFIX_RULE: Final = "may have letters, digits, '.', '_' and '-', not '.' first, at most 100 of them"
+"""What topics.prefix may be, so that Kafka can have topics that begin with it."""
+
 _PLAIN: Final = re.compile(r"[^A-Za-z0-9_]")
 _ESCAPED: Final = re.compile(r"-([0-9a-f]+)-")
 _COMPONENT: Final = re.compile(r"(?:[A-Za-z0-9_]|-[0-9a-f]+-)+")
@@ -42,10 +45,8 @@ class Internal(StrEnum):
 
 def check_prefix(prefix: str) -> str:
     """The prefix itself; SettingsError when Kafka could not have topics that begin with it."""
-    if not _PREFIX.fullmatch(prefix) or prefix.startswith(".") or len(prefix) > 100:
-        raise SettingsError(
-            f"topics.prefix {prefix!r}: only letters, digits, '.', '_' and '-', not '.' first, at most 100 characters"
-        )
+    if not PREFIX.fullmatch(prefix):
+        raise SettingsError(f"topics.prefix {prefix!r} {PREFIX_RULE}")
     return prefix
 
 

@@ -27,9 +27,9 @@ from tailrace_common.settings.sinks import DEFAULT_TYPE, SINK_TYPES, AnySinkSett
 from tailrace_common.settings.sources import load_into, read_into
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.forms import ValueForms
+from tailrace_schemas.topics import PREFIX, PREFIX_RULE
 
 HEALTH_PORT: Final = 8083
-_KAFKA_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _PATTERN: Final = re.compile(r"[^.\s]+\.[^.\s]+")
 _DATACENTERS: Final = re.compile(r"dc:[^,\s]+(,[^,\s]+)*")
 
@@ -167,8 +167,8 @@ class TopicSettings(Section):
     @field_validator("prefix")
     @classmethod
     def _check_prefix(cls, value: str) -> str:
-        if not _KAFKA_NAME.fullmatch(value) or value in {".", ".."}:
-            raise ValueError("may have letters, digits, '.', '_' and '-', at most 100 of them")
+        if not PREFIX.fullmatch(value):
+            raise ValueError(PREFIX_RULE)
         return value
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from os import getpid
 from socket import gethostname
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 from uuid import UUID, uuid4
 
 from tailrace.agent.limits import Limits
@@ -66,9 +66,6 @@ from tailrace_schemas.table import Table
 from tailrace_schemas.topics import Internal, internal_topic
 
 _LOG: Final = logging.getLogger("tailrace.agent")
-if TYPE_CHECKING:
-    pass
-
 T = TypeVar("T")
 _WAITS: Final = Waits(1.0, 30.0)
 _DAY_MS: Final = 86_400_000

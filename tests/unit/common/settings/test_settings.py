@@ -224,7 +224,7 @@ def test_secrets_are_never_shown(tmp_path: Path) -> None:
         ("[agent]\nkeystore_password = 'hunter2'", {}, "t.toml: agent: keystore_password needs keystore"),
         ("", {"AGENT__KEYSTORE_KEY_PASSWORD": "hunter2"}, "keystore_password needs keystore"),
         ("[agent]\nsegment_key = 2", {}, "t.toml: agent.segment_key must be a valid string"),
-        ("[topics]\nprefix = 'a b'", {}, "topics.prefix may have letters"),
+        ("[topics]\nprefix = '.a'", {}, "topics.prefix may have letters, digits, '.', '_' and '-', not '.' first"),
         ("[tables]\ninclude = ['shop']", {}, 'tables.include pattern "shop" must have the form keyspace.table'),
         ("[cluster]\nusername = 'u'", {}, "t.toml: cluster: username needs password or password_file"),
         ("[cluster]\npassword = 'hunter2'", {}, "t.toml: cluster: password needs username"),
