@@ -432,20 +432,6 @@ def test_a_new_database_has_the_tables_of_the_code(database: MetaDatabase) -> No
         assert compare_metadata(MigrationContext.configure(connection), metadata) == []
 
 
-def test_what_charts_were_made_from_goes(database: MetaDatabase, subscriptions: Subscriptions) -> None:
-    """Its rows name subscriptions: no backup could be restored over them."""
-    [one] = made(subscriptions, "a")
-    with database.transaction() as connection:
-        connection.execute(sa.text("UPDATE alembic_version SET version_num = '0001'"))
-        column = sa.Column("subscription", sa.Integer, sa.ForeignKey(subscribe.c.id), primary_key=True)
-        history = sa.Table("progress_history", sa.MetaData(), column)
-        history.create(connection)
-        connection.execute(sa.insert(history).values(subscription=one.id))
-    database.prepare()
-    with database.transaction() as connection:
-        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
-
-
 def test_servers_that_start_at_once_make_them_once(url: str) -> None:
     def prepare(_: int) -> None:
         with MetaDatabase(url) as own:
