@@ -10,9 +10,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Final
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, ConfigDict, Field
 
-from tailrace_common.properties.passthrough import Properties
 from tailrace_common.settings import Settings, SinkSettings, settings_from
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.topics import KafkaPartition
@@ -236,13 +235,13 @@ def own_settings(base: Settings, table: TableName, name: str, sink: Sink, shape:
         )
     _require_known(name, "options", sink.options, type(target).by_subscription)
     _require_known(name, "stream", shape.stream, STREAM_NAMES)
-    stream: dict[str, Any] = {**_revealed(base.stream), **shape.stream, "sink": name, "where": {}, "columns": {}}
+    stream: dict[str, Any] = {**_given(base.stream), **shape.stream, "sink": name, "where": {}, "columns": {}}
     # What [stream] says is for `tailrace stream`; a request that says nothing has server.snapshot, once it is made.
     stream[SNAPSHOT] = shape.stream.get(SNAPSHOT, NEVER)
     if shape.where is not None:
         stream["where"] = {str(table): shape.where}
     stream["columns"] = {f"{table}.{column}": treatment for column, treatment in shape.columns.items()}
-    section = {"type": target.type, **_revealed(target), **sink.options}
+    section = {"type": target.type, **_given(target), **sink.options}
     checked = settings_from({"sink": {name: section}, "stream": stream}, f"subscription {name}")
     sections = {"sink": {name: checked.sink[name].for_subscription(name)}, "stream": checked.stream}
     return base.model_copy(update=sections)
@@ -260,35 +259,10 @@ def _meant(name: str, names: Collection[str], listed_as: str) -> str:
     return f"did you mean {close[0]}?" if close else f"{listed_as}: {', '.join(sorted(names)) or 'none'}"
 
 
-def _revealed(section: BaseModel) -> dict[str, object]:
-    """What is set in a section, with its secrets, as JSON has it. The files that held secrets are no part of it."""
-    fields = type(section).model_fields
-    values: dict[str, object] = {}
-    for name in section.model_fields_set:
-        value = getattr(section, name)
-        secret = name.removesuffix("_file")
-        if secret != name and secret in fields and getattr(section, secret) is not None:
-            continue
-        values[name] = _value(value)
-    for name, setting in fields.items():
-        if setting.annotation in (SecretStr, SecretStr | None) and f"{name}_file" in section.model_fields_set:
-            values[name] = _value(getattr(section, name))
-    return values
-
-
-def _value(value: object) -> object:
-    match value:
-        case SecretStr():
-            return value.get_secret_value()
-        case Properties():
-            return value.reveal()
-        case BaseModel():
-            return _revealed(value)
-        case Mapping():
-            return {str(name): _value(item) for name, item in value.items()}
-        case tuple() | list():
-            return [_value(item) for item in value]
-        case None | bool() | int() | float() | str():
-            return value
-        case _:
-            return str(value)
+def _given(section: BaseModel) -> dict[str, object]:
+    """What is set in a section. The files that held secrets are no part of it: the secrets are set themselves."""
+    values = {name: getattr(section, name) for name in section.model_fields_set}
+    of_files = [
+        name for name in values if name.endswith("_file") and values.get(name.removesuffix("_file")) is not None
+    ]
+    return {name: value for name, value in values.items() if name not in of_files}
