@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
@@ -18,13 +17,12 @@ from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.change import Deletion, Op
 from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.table import Table
-from tailrace_schemas.table_json import table_to_json
 from tailrace_spark.batch.delivery import DeadLetter, Delivered
 from tailrace_spark.merge.batch_changes import gather, truncate_batch
 from tailrace_spark.merge.erasure import erase_partitions
 from tailrace_spark.merge.partition import MergeResult, PartitionMerge, RowToStore, StoredPartition, mergeable
 from tailrace_spark.merge.stored_row import RowKey
-from tailrace_spark.rowstate.codec import decode_truncations, encode_truncations
+from tailrace_spark.merge.table_record import TableRecord, decode_record, encode_record, truncate
 from tailrace_spark.rowstate.truncation import TruncationState
 from tailrace_spark.sinks.lake.state import stored_partitions, stored_rows
 from tailrace_spark.sinks.lake.visible_rows import HIDDEN, LakeRowRenderer, rows_of
@@ -168,23 +166,6 @@ def _problems(letters: list[DeadLetter], table: Table) -> Any:
     return pa.Table.from_pylist([{PROBLEM: text} for text in texts], schema=result_schema(table))
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """What is stored of a table as a whole: its definition as JSON, and its truncations."""
-
-    definition: str
-    truncations: TruncationState
-
-    def encoded(self) -> bytes:
-        fields = [json.loads(self.definition), encode_truncations(self.truncations).hex()]
-        return json.dumps(fields, sort_keys=True).encode()
-
-    @classmethod
-    def decoded(cls, encoded: bytes) -> _Entry:
-        definition, truncations = json.loads(encoded)
-        return cls(json.dumps(definition, sort_keys=True), decode_truncations(bytes.fromhex(truncations)))
-
-
 def merged(
     changes: DataFrame,
     stored: DataFrame | None,
@@ -212,26 +193,28 @@ def merged(
     definition = whole_definition(entries.values())
     seconds = int(now())
     schemas = TaskSchemas.of(entries)
-    former = None if stored is None else _entry_of(stored)
-    if former is not None and json.loads(former.definition)["id"] != table_to_json(definition)["id"]:
+    former = None if stored is None else _record_of(stored)
+    if former is not None and former.definition.id != definition.id:
         former = stored = None  # it was dropped and created again
     ring_delay = settings.generations.ring_delay_seconds
-    entry, erased = _entry(definition, former, batch, entries, ring_delay)
+    record = TableRecord(definition) if former is None else replace(former, definition=definition)
+    record, truncated = truncate(record, _truncations(batch, entries, definition), ring_delay)
+    erased = truncated.erased
     spark = changes.sparkSession
     empty = spark.createDataFrame(result_schema(definition).empty_table())
     state = empty if stored is None else stored.where("key IS NOT NULL")
-    all_rows = erased is not None or (former is not None and former.definition != entry.definition)
+    all_rows = erased is not None or (former is not None and former.definition != definition)
     work = GroupMerge(
         definition,
         schemas,
-        entry.truncations,
+        record.truncations,
         ring_delay,
         erased,
         seconds,
         all_rows,
         settings.stream.accept_early,
     )
-    whole_table = pa.Table.from_pylist([{"state": entry.encoded()}], schema=result_schema(definition))
+    whole_table = pa.Table.from_pylist([{"state": encode_record(record).encode()}], schema=result_schema(definition))
     return _rows(batch, state, work, empty, groups).unionByName(spark.createDataFrame(whole_table))
 
 
@@ -260,24 +243,16 @@ def _rows(batch: DataFrame, state: DataFrame, work: GroupMerge, empty: DataFrame
     return rows if rest is None else rows.unionByName(rest)
 
 
-def _entry_of(stored: DataFrame) -> _Entry | None:
+def _record_of(stored: DataFrame) -> TableRecord | None:
     rows = stored.where(f"key IS NULL AND {PROBLEM} IS NULL").select("state").collect()
-    return _Entry.decoded(bytes(rows[0].state)) if rows else None
+    return decode_record(bytes(rows[0].state))[0] if rows else None
 
 
-def _entry(
-    definition: Table,
-    former: _Entry | None,
-    batch: DataFrame,
-    entries: dict[bytes, SchemaEntry],
-    ring_delay: float,
-) -> tuple[_Entry, Deletion | None]:
-    """What is known of the table with a batch's truncations, and what they take of the stored rows."""
+def _truncations(batch: DataFrame, entries: Mapping[bytes, SchemaEntry], definition: Table) -> list[Delivered]:
+    """Those of the table in a batch."""
     truncates = batch.where("op = 'truncate'").toArrow()
     delivered = [change for piece in pieces(truncates, entries, early=True) for change in piece.changes]
-    new = [truncate for truncate in delivered if truncate.change.table.id == definition.id]
-    truncated = truncate_batch(TruncationState() if former is None else former.truncations, new, ring_delay)
-    return _Entry(json.dumps(table_to_json(definition), sort_keys=True), truncated.truncations), truncated.erased
+    return [truncation for truncation in delivered if truncation.change.table.id == definition.id]
 
 
 def _touched(
