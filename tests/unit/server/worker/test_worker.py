@@ -47,14 +47,17 @@ class Site:
     def now(self, seconds: float) -> None:
         self.clock.now = seconds
 
-    def worker(self, owner: str, most: int = 100) -> Worker:
+    def worker(
+        self, owner: str, most: int = 100, leases: Leases | None = None, run: Callable[[Claim], Run] = Run
+    ) -> Worker:
+        """One whose runs `runs` has; `leases` are its own, or others of the same owner."""
         runs = self.runs[owner] = []
 
         def start(claim: Claim) -> Run:
-            runs.append(Run(claim))
+            runs.append(run(claim))
             return runs[-1]
 
-        leases = Leases(self.database, CLUSTER, owner, LEASE)
+        leases = leases or Leases(self.database, CLUSTER, owner, LEASE)
         settings = ServerSettings(lease_seconds=LEASE, longest_pause_seconds=300, most_subscriptions=most)
         return Worker(leases, start, settings, clock=lambda: self.now, random=lambda: 0.0)
 
@@ -408,14 +411,8 @@ class Meanwhile(Leases):
 
 def interrupted(site: Site) -> tuple[Worker, Meanwhile, list[Run]]:
     """A worker, its leases and its runs."""
-    leases, runs = Meanwhile(site.database, CLUSTER, "w", LEASE), list[Run]()
-
-    def start(claim: Claim) -> Run:
-        runs.append(Run(claim))
-        return runs[-1]
-
-    settings = ServerSettings(lease_seconds=LEASE, longest_pause_seconds=300, most_subscriptions=9)
-    return Worker(leases, start, settings, clock=lambda: site.now, random=lambda: 0.0), leases, runs
+    leases = Meanwhile(site.database, CLUSTER, "w", LEASE)
+    return site.worker("w", 9, leases), leases, site.runs["w"]
 
 
 def test_an_alteration_during_a_beat_is_not_ended_by_the_run_before_it(site: Site) -> None:
@@ -520,9 +517,7 @@ def test_a_last_batch_that_takes_long_holds_up_no_other_subscription(site: Site)
         heir.beat()
         owners.append([site.state(identity)[1] for identity in ids])
 
-    settings = ServerSettings(lease_seconds=LEASE, longest_pause_seconds=300, most_subscriptions=9)
-    leases = Leases(site.database, CLUSTER, "leaving", LEASE)
-    worker = Worker(leases, lambda claim: Finishing(claim, look), settings, clock=lambda: site.now, random=lambda: 0.0)
+    worker = site.worker("leaving", 9, run=lambda claim: Finishing(claim, look))
     worker.beat()
     worker.close()
     assert owners[-1] == ["leaving", "heir", "heir"]
@@ -564,15 +559,9 @@ def test_without_the_database_everything_ends_with_the_lease(
 ) -> None:
     """Which lasts from the question on: when the database has counted it from, nobody knows."""
     site.subscribe("a")
-    runs: list[Run] = []
-
-    def start(claim: Claim) -> Run:
-        runs.append(Run(claim))
-        return runs[-1]
-
     leases = Unreachable(site.database, CLUSTER, "w", LEASE)
-    settings = ServerSettings(lease_seconds=LEASE, longest_pause_seconds=300, most_subscriptions=9)
-    worker = Worker(leases, start, settings, clock=lambda: site.now, random=lambda: 0.0)
+    worker = site.worker("w", 9, leases)
+    runs = site.runs["w"]
     leases.late = lambda: setattr(site, "now", answered)
     worker.beat()
     leases.gone = True
@@ -654,16 +643,14 @@ class Slow(Run):
 @pytest.mark.promise("subscription.one-owner")
 def test_leases_do_not_end_while_ends_are_asked_for(site: Site) -> None:
     """As of a slow Kafka: it tells people of lag, and is not worth a lease. All have their turns."""
-    names, runs = [f"s{number}" for number in range(30)], list[Slow]()
-    site.subscribe(*names)
+    runs: list[Slow] = []
+    site.subscribe(*[f"s{number}" for number in range(30)])
 
-    def start(claim: Claim) -> Run:
+    def slow(claim: Claim) -> Slow:
         runs.append(Slow(claim, site.clock))
         return runs[-1]
 
-    leases = Leases(site.database, CLUSTER, "w", LEASE)
-    settings = ServerSettings(lease_seconds=LEASE, longest_pause_seconds=300, most_subscriptions=50)
-    worker = Worker(leases, start, settings, clock=lambda: site.now, random=lambda: 0.0)
+    worker = site.worker("w", 50, run=slow)
     worker.beat()
     site.now += 6
     for _ in range(8):
