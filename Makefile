@@ -63,13 +63,12 @@ test: $(STAMP) ## Everything that a change must pass: check, unit tests, a spine
 test-all: $(STAMP) ## All tests there are, in parts, with a table at the end; hours (PARTS="kills page": these alone)
 	@$(AS_USERS_RUN); $(BIN)/python -m tests.parts $(PARTS)
 
-check: $(STAMP) ## Style, types, layers, words, generated files
+check: $(STAMP) ## Style, types, layers, words
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python tools/words.py
-	$(BIN)/python tools/generate.py --check
 
 types: $(STAMP)
 	$(BIN)/mypy
@@ -136,8 +135,8 @@ record-version: $(STAMP) ## Keep a record of each kind as this version writes it
 	$(BIN)/python -m tests.upgrades.records tests/fixtures/versions
 	git rev-parse HEAD > tests/fixtures/versions/$$($(BIN)/python -c "from importlib.metadata import version; print(version('tailrace'))").commit
 
-generated: $(STAMP) ## Write the generated files anew: tailrace.toml, docs/row-state.svg
-	$(BIN)/python tools/generate.py
+generated: $(STAMP) ## Write tailrace.toml anew, from the settings
+	$(BIN)/python -c "from tailrace_common.settings import sample; open('tailrace.toml', 'w', encoding='utf-8').write(sample.render_sample())"
 
 clean: ## Remove compiled code and what was built; .venv and caches stay
 	rm -rf build dist *.egg-info schemas/tailrace_schemas/_compiled_sources.py
