@@ -26,7 +26,7 @@ _W3C: Final = TraceContextTextMapPropagator()
 
 
 class OtlpSpan:
-    """A TraceSpan that the SDK records."""
+    """A span that was begun, and is recorded; `headers` carry it on in records."""
 
     def __init__(self, span: OpenSpan) -> None:
         self._span = span
@@ -35,6 +35,7 @@ class OtlpSpan:
         self.headers: Headers = ((TRACEPARENT, carrier[TRACEPARENT].encode("ascii")),)
 
     def end(self, attributes: Attributes, error: str | None = None) -> None:
+        """It ends now; an `error` says why its work is given up."""
         self._span.set_attributes(attributes)
         if error is not None:
             self._span.set_status(StatusCode.ERROR, error)
@@ -42,7 +43,7 @@ class OtlpSpan:
 
 
 class OtlpTracer:
-    """A Tracer of a service; `ratio` of the traces that begin in it are in the sample.
+    """Makes and sends spans of a service; `ratio` of the traces that begin in it are in the sample.
 
     What this leaves open is set by OpenTelemetry's own variables, such as OTEL_EXPORTER_OTLP_HEADERS.
     """
@@ -58,10 +59,16 @@ class OtlpTracer:
         self._tracer = self._provider.get_tracer("tailrace")
 
     def begin(self, name: str) -> OtlpSpan | None:
+        """A span of a new trace, which begins now; None where the trace is not in the sample."""
         span = self._tracer.start_span(name, context=Context(), kind=SpanKind.PRODUCER)
         return OtlpSpan(span) if span.is_recording() else None
 
     def batch(self, name: str, parents: Sequence[str], began: int, attributes: Attributes) -> None:
+        """A span of a batch, from `began` (nanoseconds since 1970) to now, linked to its records' producers.
+
+        `parents` are values of TRACEPARENT, of which MOST_PARENTS at most count. Each of their traces goes on with a
+        span of the same time, linked to the batch's. Where none is valid and sampled, there is no span.
+        """
         producers = list(_contexts(parents[:MOST_PARENTS]))
         if not producers:
             return
@@ -82,6 +89,7 @@ class OtlpTracer:
         batch.end(ended)
 
     def close(self) -> None:
+        """Send what has ended, for a few seconds at most."""
         self._provider.shutdown()
 
 
