@@ -18,27 +18,22 @@ from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CBC
 
-from tailrace.changes.transcode import Transcoder
 from tailrace.commitlog.blocks import CODECS, LZ4, Keys, decompress
 from tailrace.commitlog.descriptor import VERSIONS, read_descriptor
 from tailrace.commitlog.frames import Frame, frames
-from tailrace.commitlog.mutation import decode_mutation, first_table
+from tailrace.commitlog.mutation import first_table
 from tailrace.commitlog.sections import sections
-from tailrace.errors import UnknownTableError
 from tailrace.segments.files import parse_index
-from tailrace_schemas.avro import Encoder
-from tailrace_schemas.change import Source
 from tailrace_schemas.errors import CorruptError, DecodeError
-from tailrace_schemas.position import Position
 from tailrace_schemas.table import Table
-from tests.oracle.split import changes_of
+from tests.unit.changes.transcoding import ByBytes, ByObjects, outcome
 from tests.unit.commitlog.recorded import KEY, KINDS, recorded, sections_of
 from tests.unit.commitlog.segments import marker
 
 _ID: Final = 0x1A1FD0EF196
 _IV: Final = bytes(range(16))
 _KEYS: Final = Keys(otherwise=KEY)
-_SOURCE: Final = Source("host", "dc", Position(1, _ID, 77), 0, 0)
+_OBJECTS: Final = ByObjects()
 _NUMBERS: Final = tuple(VERSIONS)
 _CODECS: Final = tuple(CODECS)
 _ENCRYPTED: Final = b'{"encCipher":"AES/CBC/PKCS5Padding","encIV":"%s","encKeyAlias":"k"}' % _IV.hex().encode()
@@ -82,35 +77,6 @@ def tables() -> dict[UUID, Table]:
     return {id: replace(table, cdc=True) for kind in KINDS for id, table in recorded(kind).tables().items()}
 
 
-@cache
-def tables_by_bytes() -> dict[bytes, Table]:
-    return {id.bytes: table for id, table in tables().items()}
-
-
-@cache
-def encoder(table_id: UUID) -> Encoder:
-    return Encoder(tables()[table_id], "p")
-
-
-def by_objects(payload: bytes, version: int) -> list[tuple[bytes, bytes]] | None:
-    """Key and value of each message, made of objects; None for what cannot be decoded."""
-    try:
-        mutation = decode_mutation(payload, version, tables().get)
-        changes = changes_of(mutation, _SOURCE, lambda table: table.cdc)
-        return [(encoder(c.table.id).key(c) or b"", encoder(c.table.id).value(c)) for c in changes]
-    except (UnknownTableError, DecodeError):
-        return None
-
-
-def by_bytes(payload: bytes, version: int) -> list[tuple[bytes, bytes]] | None:
-    """The same without objects."""
-    try:
-        found = Transcoder("p").messages(payload, version, tables_by_bytes().get, _SOURCE)
-    except (UnknownTableError, DecodeError):
-        return None
-    return [(one.key, one.value) for one in found]
-
-
 def _segment(_: int, data: bytes) -> object:
     return read_segment(data)
 
@@ -127,8 +93,8 @@ def _mutation(choice: int, data: bytes) -> object:
     version = _NUMBERS[choice % len(_NUMBERS)]
     with suppress(DecodeError):
         first_table(data, version)
-    messages = by_bytes(data, version)
-    assert by_objects(data, version) == messages
+    messages = outcome(ByBytes(), data, version, tables().get)
+    assert outcome(_OBJECTS, data, version, tables().get) == messages
     return messages
 
 

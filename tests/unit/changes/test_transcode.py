@@ -3,53 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from uuid import UUID
 
 import pytest
 
-from tailrace.changes.transcode import Transcoder
 from tailrace.commitlog.model import Mutation, PartitionUpdate, Row
-from tailrace.commitlog.mutation import decode_mutation
-from tailrace.errors import UnknownTableError
-from tailrace_schemas.avro import Encoder
-from tailrace_schemas.change import Cell, Source
-from tailrace_schemas.errors import DecodeError
+from tailrace_schemas.change import Cell
 from tailrace_schemas.forms import PLAIN_FORMS, ValueForms
-from tests.oracle.split import changes_of
-from tests.unit.changes.transcoding import SOURCE, Definitions, Sent, payloads
+from tests.unit.changes.transcoding import SOURCE, ByBytes, ByObjects, payloads
 from tests.unit.commitlog.recorded import KINDS, recorded
 from tests.unit.commitlog.written import Stats, encode
 from tests.unit.mutations import EPOCH
 from tests.unit.schemas.avro.expected import ALL_FORMS
 from tests.unit.tables import table
-
-
-class ByObjects:
-    """The reference: objects, then fastavro."""
-
-    def __init__(self, forms: ValueForms = PLAIN_FORMS) -> None:
-        self._forms = forms
-        self._encoders: dict[UUID, Encoder] = {}
-
-    def messages(self, payload: bytes, version: int, tables: Definitions, source: Source) -> Sent:
-        found: Sent = []
-        for change in changes_of(decode_mutation(payload, version, tables), source, lambda table: table.cdc):
-            encoder = self._encoders.get(change.table.id)
-            if encoder is None or encoder.table is not change.table:
-                encoder = self._encoders[change.table.id] = Encoder(change.table, "app.cdc", forms=self._forms)
-            found.append((str(change.table), change.token, encoder.key(change) or b"", encoder.value(change)))
-        return found
-
-
-class ByBytes:
-    """The transcoder, with the same face."""
-
-    def __init__(self, forms: ValueForms = PLAIN_FORMS) -> None:
-        self._transcoder = Transcoder("app.cdc", forms)
-
-    def messages(self, payload: bytes, version: int, tables: Definitions, source: Source) -> Sent:
-        found = self._transcoder.messages(payload, version, lambda id: tables(UUID(bytes=id)), source)
-        return [(str(one.table), one.token, one.key, one.value) for one in found]
 
 
 @pytest.mark.slow
@@ -87,25 +52,3 @@ def test_the_first_by_name_counts_though_cassandra_has_names_that_are_not_ascii_
     tables = {one.id: one}
     expected = ByObjects().messages(payload, 7, tables.get, SOURCE)
     assert ByBytes().messages(payload, 7, tables.get, SOURCE) == expected
-
-
-def outcome(way: ByObjects | ByBytes, payload: bytes, version: int, tables: Definitions) -> Sent | type[Exception]:
-    try:
-        return way.messages(payload, version, tables, SOURCE)
-    except (DecodeError, UnknownTableError) as error:
-        return type(error)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["5.0.1/uncompressed", "6.0-alpha2/uncompressed"])
-def test_damaged_payloads_end_alike(kind: str) -> None:
-    """Whatever the bytes: both ways give the same messages, or the same kind of error."""
-    tables = recorded(kind).tables()
-    by_objects, by_bytes = ByObjects(), ByBytes()
-    for place, (payload, version) in enumerate(payloads(kind)):
-        damaged = bytearray(payload)
-        at = (place * 7919) % (len(payload) - 17) + 17
-        damaged[at] ^= 1 << place % 8
-        for data in (bytes(damaged), payload[:at]):
-            expected = outcome(by_objects, data, version, tables.get)
-            assert outcome(by_bytes, data, version, tables.get) == expected
