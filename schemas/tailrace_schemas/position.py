@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from tailrace_schemas.pickling import pickled_by_fields
 
@@ -26,6 +27,16 @@ class Position:
 
 
 pickled_by_fields(Position)
+
+
+def position_to_json(position: Position) -> dict[str, int]:
+    """{epoch, segment, offset}."""
+    return {"epoch": position.epoch, "segment": position.segment, "offset": position.offset}
+
+
+def position_from_json(record: Mapping[str, Any]) -> Position:
+    """The way back. Raises what int and look-ups raise, for anything else."""
+    return Position(int(record["epoch"]), int(record["segment"]), int(record["offset"]))
 
 
 NO_POSITION: Final = Position(0, 0, 0)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from tailrace_schemas.errors import CorruptError
 from tailrace_schemas.formats import json_object, require_format
-from tailrace_schemas.position import Position
+from tailrace_schemas.position import Position, position_from_json, position_to_json
 
 FORMAT: Final = 1
 
@@ -55,8 +54,8 @@ def encode_progress(progress: Progress) -> bytes:
     """{position: {epoch, segment, offset}, durable: the same, at, caught_up, parked, quarantined, complete_to and
     name where they are known, format: 1}."""
     record: dict[str, object] = {
-        "position": _record(progress.position),
-        "durable": _record(progress.durable),
+        "position": position_to_json(progress.position),
+        "durable": position_to_json(progress.durable),
         "at": progress.at,
         "caught_up": progress.caught_up,
         "parked": progress.parked,
@@ -81,8 +80,8 @@ def decode_progress(key: bytes, value: bytes) -> Progress:
         return Progress(
             cluster,
             host,
-            _position(record["position"]),
-            _position(record["durable"]),
+            position_from_json(record["position"]),
+            position_from_json(record["durable"]),
             int(record["at"]),
             bool(record["caught_up"]),
             int(record["parked"]),
@@ -93,11 +92,3 @@ def decode_progress(key: bytes, value: bytes) -> Progress:
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
         words = f"{type(error).__name__}: {str(error)[:200]}"
         raise CorruptError(f"progress of {key!r}: {words} in {value[:200]!r}") from error
-
-
-def _record(position: Position) -> dict[str, int]:
-    return {"epoch": position.epoch, "segment": position.segment, "offset": position.offset}
-
-
-def _position(record: Mapping[str, Any]) -> Position:
-    return Position(int(record["epoch"]), int(record["segment"]), int(record["offset"]))

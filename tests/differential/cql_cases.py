@@ -29,7 +29,7 @@ from tailrace_schemas.cql.types import (
 )
 from tailrace_schemas.cql.values import codec, join_key, split_key
 from tailrace_schemas.cql.vint import read_signed, read_unsigned, write_signed, write_unsigned
-from tailrace_schemas.position import Position
+from tailrace_schemas.position import Position, position_from_json, position_to_json
 from tailrace_schemas.table import Table, columns_by_name, sharing
 from tailrace_schemas.tokens import first_token, partition, sign_extending_hash, token, word_of
 from tests.differential.cases import Case, Family, calls, examples
@@ -200,9 +200,10 @@ def _tables(random: Random) -> Iterator[Case]:
         )
         yield f"too long {index}", lambda of=clustered, some=row: clustering_key(of, (*some, b""))  # type: ignore[misc]  # as above
     yield from calls("table", _table, tables)
-    yield from calls(
-        "position", str, (Position(epoch, segment, offset) for epoch, segment, offset in product(WORDS[:6], repeat=3))
-    )
+    positions = [Position(epoch, segment, offset) for epoch, segment, offset in product(WORDS[:6], repeat=3)]
+    records = [*map(position_to_json, positions), {"epoch": "1", "segment": 2.5, "offset": True}, {"epoch": 1}, ""]
+    yield from calls("position", str, positions)
+    yield from calls("position of", position_from_json, records)
 
 
 def _table(of: Table) -> object:

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from tailrace_schemas.errors import TailraceError
 from tailrace_schemas.formats import json_object, packed, require_format
-from tailrace_schemas.position import Position
+from tailrace_schemas.position import Position, position_from_json, position_to_json
 from tailrace_schemas.table import Column, Table
 from tailrace_schemas.table_json import table_from_json, table_to_json
 
@@ -109,10 +109,10 @@ def event_key(host: str, event: SchemaEvent) -> bytes:
 def encode_event(host: str, event: SchemaEvent) -> bytes:
     """{host, position: {epoch, segment, offset}, index, kind, subject, keyspace, name, id, definition, changed,
     written, metadata, upto: {segment, offset}, inferred, digest, format: 1}. What does not apply is null."""
-    position, upto = event.position, event.upto
+    upto = event.upto
     value = {
         "host": host,
-        "position": {"epoch": position.epoch, "segment": position.segment, "offset": position.offset},
+        "position": position_to_json(event.position),
         "index": event.index,
         "kind": event.kind.value,
         "subject": event.subject.value,
@@ -160,11 +160,11 @@ def decode_event(value: bytes) -> tuple[str, SchemaEvent]:
     record = event_object(value)
     try:
         require_format("a schema change", record["format"], FORMAT, error=EventError)
-        position, upto, definition = record["position"], record["upto"], record["definition"]
+        upto, definition = record["upto"], record["definition"]
         subject = Subject(record["subject"])
         defines_table = subject is Subject.TABLE and definition is not None
         return str(record["host"]), SchemaEvent(
-            position=Position(int(position["epoch"]), int(position["segment"]), int(position["offset"])),
+            position=position_from_json(record["position"]),
             index=int(record["index"]),
             kind=EventKind(record["kind"]),
             subject=subject,

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Final
 
 from tailrace.ops.headroom import Headroom
-from tailrace_schemas.position import Position
+from tailrace_schemas.position import Position, position_to_json
 
 
 class RingState(StrEnum):
@@ -109,16 +109,13 @@ class Health:
 
     def as_json(self, now: float) -> dict[str, object]:
         """For /status."""
-        position = self.committed
         return {
             "live": self.live(now),
             "ready": self.ready,
             "about": dict(self.about),
             "uptime_seconds": round(now - self.started),
             "degraded": dict(self.degraded),
-            "committed": None
-            if position is None
-            else {"epoch": position.epoch, "segment": position.segment, "offset": position.offset},
+            "committed": None if self.committed is None else position_to_json(self.committed),
             "counts": dict(self.counts),
             "published": dict(self.published),
             "gauges": dict(self.gauges),

@@ -13,7 +13,7 @@ from uuid import UUID
 from tailrace.state import LotKey, Newest, Parked, Quarantined, Resume, Truncation
 from tailrace_schemas.errors import TailraceError
 from tailrace_schemas.formats import json_object, require_format
-from tailrace_schemas.position import Position
+from tailrace_schemas.position import Position, position_from_json, position_to_json
 from tailrace_schemas.progress import Progress
 
 VERSION: Final = 1
@@ -76,7 +76,7 @@ def encode_offsets(resume: Resume, agent: str | None = None, records: int | None
         "truncations": [
             [
                 str(truncation.table_id),
-                _position_json(truncation.position),
+                position_to_json(truncation.position),
                 truncation.at,
                 list(truncation.upto),
                 truncation.inferred,
@@ -112,7 +112,7 @@ def decode_offsets(value: bytes) -> Resume:
             unread=_spans(record["unread"]),
             reported=_spans(record["reported"]),
             truncations=tuple(
-                Truncation(_position(position), UUID(id), int(ms), (int(upto[0]), int(upto[1])), bool(flag))
+                Truncation(position_from_json(position), UUID(id), int(ms), (int(upto[0]), int(upto[1])), bool(flag))
                 for id, position, ms, upto, flag in record["truncations"]
             ),
             truncated=_newest(record["truncated"]),
@@ -220,17 +220,11 @@ def _spans(spans: Iterable[Iterable[int]]) -> tuple[tuple[int, int], ...]:
 
 
 def _position_json(position: Position | None) -> dict[str, int] | None:
-    if position is None:
-        return None
-    return {"epoch": position.epoch, "segment": position.segment, "offset": position.offset}
+    return None if position is None else position_to_json(position)
 
 
 def _optional_position(fields: Mapping[str, Any] | None) -> Position | None:
-    return None if fields is None else _position(fields)
-
-
-def _position(fields: Mapping[str, Any]) -> Position:
-    return Position(int(fields["epoch"]), int(fields["segment"]), int(fields["offset"]))
+    return None if fields is None else position_from_json(fields)
 
 
 def _epochs(stored: Sequence[Any] | None) -> tuple[int, int | None] | None:

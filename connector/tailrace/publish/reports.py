@@ -10,13 +10,13 @@ import re
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from tailrace.commitlog.frames import Entry
 from tailrace.state import Loss, Missing, Parked
 from tailrace_schemas.errors import CorruptError
 from tailrace_schemas.formats import json_object, require_format
-from tailrace_schemas.position import Position
+from tailrace_schemas.position import Position, position_from_json, position_to_json
 
 LOSS_VERSION: Final = 1
 
@@ -81,8 +81,8 @@ def loss_record(cluster: str, host: str, loss: Loss, found_at: int, tables: Iter
     """
     value = {
         "kind": loss.kind.value,
-        "first": _place(loss.first),
-        "until": _place(loss.until),
+        "first": position_to_json(loss.first),
+        "until": position_to_json(loss.until),
         "segments": list(loss.segments),
         "tables": sorted(tables)[:_MOST_TABLES],
         "words": str(loss),
@@ -111,8 +111,8 @@ def decode_loss(key: bytes, value: bytes) -> ReportedLoss | None:
             str(record["words"]),
             int(record["seen"]),
             (int(begin), int(end)),
-            _position(record["first"]),
-            _position(record["until"]),
+            position_from_json(record["first"]),
+            position_from_json(record["until"]),
             tuple(str(table) for table in record["tables"]),
             None if acknowledged is None else int(acknowledged),
         )
@@ -128,14 +128,6 @@ def acknowledged(value: bytes, milliseconds: int) -> bytes:
 
 def _encoded(value: Mapping[str, object]) -> bytes:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
-
-
-def _place(position: Position) -> dict[str, int]:
-    return {"epoch": position.epoch, "segment": position.segment, "offset": position.offset}
-
-
-def _position(record: Mapping[str, Any]) -> Position:
-    return Position(int(record["epoch"]), int(record["segment"]), int(record["offset"]))
 
 
 @dataclass(frozen=True, slots=True)
