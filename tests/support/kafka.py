@@ -10,6 +10,7 @@ from uuid import UUID
 from tailrace.history.records import HistoryRecord
 from tailrace.publish.record import Record
 from tailrace.state import Resume
+from tailrace_common.kafka import Record as KafkaRecord
 from tailrace_common.tracing.spans import Headers
 from tailrace_schemas.errors import FencedError, ServiceError
 from tailrace_schemas.table import Table
@@ -63,14 +64,6 @@ class MemoryKafka:
     headers: list[Headers] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryNote:
-    """A note of `.progress`."""
-
-    key: bytes | None
-    value: bytes | None
-
-
 class MemoryProgress:
     """A ProgressLog of MemoryKafka."""
 
@@ -78,19 +71,19 @@ class MemoryProgress:
         self._kafka = kafka
         self._next = 0
 
-    def read_to_end(self) -> Iterator[MemoryNote]:
+    def read_to_end(self) -> Iterator[KafkaRecord]:
         """The notes that were not read yet."""
         while (note := self.poll(0)) is not None:
             yield note
 
-    def poll(self, seconds: float) -> MemoryNote | None:
+    def poll(self, seconds: float) -> KafkaRecord | None:
         """The next one."""
         del seconds
-        notes = [MemoryNote(key, value) for which, key, value in self._kafka.notes if which is Internal.PROGRESS]
+        notes = [(key, value) for which, key, value in self._kafka.notes if which is Internal.PROGRESS]
         if self._next >= len(notes):
             return None
         self._next += 1
-        return notes[self._next - 1]
+        return KafkaRecord(self._next - 1, 0, *notes[self._next - 1])
 
     def close(self) -> None:
         """Nothing to close."""

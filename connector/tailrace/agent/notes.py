@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from tailrace.agent.limits import Limits
-from tailrace.agent.ports import Environment, ProgressLog, ProgressRecord, Publisher
+from tailrace.agent.ports import Environment, ProgressLog, Publisher
 from tailrace.history.events import encode_event, event_key
 from tailrace.publish.reports import cause_of, decode_loss, loss_id, loss_record, loss_words
 from tailrace.state import Loss, Resume
+from tailrace_common.kafka import Record
 from tailrace_schemas.errors import CorruptError, ServiceError
 from tailrace_schemas.position import Position
 from tailrace_schemas.progress import Progress, encode_progress, progress_key
@@ -98,7 +99,7 @@ class Losses:
             self._log.close()
         self._log = None
 
-    def _read(self, records: Iterable[ProgressRecord]) -> None:
+    def _read(self, records: Iterable[Record]) -> None:
         for record in records:
             if record.key is not None:
                 self._note(record.key, record.value)
@@ -123,7 +124,7 @@ class Losses:
         self._environment.health.gauge(unacknowledged_losses=len(self._open))
 
 
-def _available(log: ProgressLog) -> Iterator[ProgressRecord]:
+def _available(log: ProgressLog) -> Iterator[Record]:
     while (record := log.poll(_POLL_SECONDS)) is not None:
         yield record
 

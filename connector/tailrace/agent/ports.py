@@ -17,6 +17,8 @@ from tailrace.publish.record import Record
 from tailrace.schema.live import LiveSchema
 from tailrace.state import Loss, Quarantined, Resume, SegmentKey, Span
 from tailrace_common.kafka import Pace
+from tailrace_common.kafka import Record as KafkaRecord
+from tailrace_common.topics import PartitionSource
 from tailrace_common.tracing.spans import Headers, TraceSpan
 from tailrace_schemas.change import Source
 from tailrace_schemas.errors import DecodeError, ServiceError
@@ -69,24 +71,10 @@ class Capture(Protocol):
     def close(self) -> None: ...
 
 
-class ProgressRecord(Protocol):
-    """A record of `.progress`."""
-
-    @property
-    def key(self) -> bytes | None: ...
-
-    @property
-    def value(self) -> bytes | None: ...
-
-
-class ProgressLog(Protocol):
+class ProgressLog(PartitionSource, Protocol):
     """The host's partition of `.progress`, from its beginning on; see tailrace_common.kafka.PartitionReader."""
 
-    def read_to_end(self) -> Iterator[ProgressRecord]: ...
-
-    def poll(self, seconds: float) -> ProgressRecord | None: ...
-
-    def close(self) -> None: ...
+    def poll(self, seconds: float) -> KafkaRecord | None: ...
 
 
 class Publisher(Protocol):
