@@ -220,15 +220,9 @@ def address_text(data: bytes) -> str:
     """
     if len(data) == 4:
         return f"{data[0]}.{data[1]}.{data[2]}.{data[3]}"
-    if data.startswith(_MAPPED):
+    if data.startswith(_MAPPED):  # ipaddress writes it in groups before Python 3.13
         return f"::ffff:{data[12]}.{data[13]}.{data[14]}.{data[15]}"
-    groups = [data[offset] << 8 | data[offset + 1] for offset in range(0, 16, 2)]
-    start, length = _longest_zeros(groups)
-    if length < 2:
-        return ":".join(f"{group:x}" for group in groups)
-    head = ":".join(f"{group:x}" for group in groups[:start])
-    tail = ":".join(f"{group:x}" for group in groups[start + length :])
-    return f"{head}::{tail}"
+    return str(ipaddress.IPv6Address(data))
 
 
 def address_bytes(text: str) -> bytes:
@@ -241,12 +235,3 @@ def address_bytes(text: str) -> bytes:
     except ipaddress.AddressValueError:
         pass
     raise ValueError("inet takes an IPv4 or IPv6 address without a zone")
-
-
-def _longest_zeros(groups: list[int]) -> tuple[int, int]:
-    best_start = best_length = length = 0
-    for index, group in enumerate(groups):
-        length = length + 1 if group == 0 else 0
-        if length > best_length:
-            best_start, best_length = index - length + 1, length
-    return best_start, best_length

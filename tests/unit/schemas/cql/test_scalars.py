@@ -1,4 +1,4 @@
-"""Addresses against ipaddress, and against the texts of RFC 5952."""
+"""Addresses against the texts of RFC 5952, and back."""
 
 from __future__ import annotations
 
@@ -33,7 +33,4 @@ def test_canonical_text(text: str, data: str) -> None:
 @given(st.ip_addresses() | st.lists(st.sampled_from((0, 0, 1, 255)), min_size=16, max_size=16).map(bytes))
 def test_text_leads_back(address: ipaddress.IPv4Address | ipaddress.IPv6Address | bytes) -> None:
     data = address if isinstance(address, bytes) else address.packed
-    text = address_text(data)
-    assert address_bytes(text) == data
-    if "." not in text:
-        assert text == ipaddress.ip_address(data).compressed
+    assert address_bytes(address_text(data)) == data
