@@ -13,6 +13,7 @@ from typing import Final
 from tailrace.agent.limits import Limits
 from tailrace.ops.health import HealthBoard
 from tailrace_common.backoff import Backoff
+from tailrace_common.durations import duration_words
 from tailrace_common.kafka import Pace
 
 _LOG: Final = logging.getLogger("tailrace.agent")
@@ -77,7 +78,7 @@ class Outage:
         if self._since is None or self._clock() - self._logged < _REMIND_SECONDS:
             return
         self._logged = self._clock()
-        _LOG.error("nothing was published for %s%s: %s", self._age(), self._waiting(), self._words)
+        _LOG.error("nothing was published for %s%s: %s", self._age(), _waiting(self._health, "; "), self._words)
 
     def wait(self, seconds: float, pause: Callable[[float], None]) -> None:
         """Wait so long before the next attempt, by `pause`, which may end early."""
@@ -92,19 +93,19 @@ class Outage:
         """An attempt has succeeded."""
         self._health.recover("service")
         if self._since is not None:
-            _LOG.info("publishing again, after %s%s", self._age(), self._waiting())
+            _LOG.info("publishing again, after %s%s", self._age(), _waiting(self._health, "; "))
             self._since = None
 
     def _age(self) -> str:
-        seconds = 0.0 if self._since is None else self._clock() - self._since
-        return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+        return duration_words(0.0 if self._since is None else self._clock() - self._since)
 
-    def _waiting(self) -> str:
-        gauges = self._health.now.gauges
-        if "waiting_segments" not in gauges:
-            return ""
-        mebibytes = gauges.get("waiting_bytes", 0) / (1 << 20)
-        return f"; {gauges['waiting_segments']:.0f} segments wait ({mebibytes:.0f} MiB)"
+
+def _waiting(health: HealthBoard, joint: str) -> str:
+    gauges = health.now.gauges
+    if "waiting_segments" not in gauges:
+        return ""
+    mebibytes = gauges.get("waiting_bytes", 0) / (1 << 20)
+    return f"{joint}{gauges['waiting_segments']:.0f} segments wait ({mebibytes:.0f} MiB)"
 
 
 def _alarm(seconds: float, ring: Callable[[], None]) -> Callable[[], None]:
@@ -158,11 +159,7 @@ class Slowness:
 def slow_words(pace: Pace, health: HealthBoard) -> str:
     """How slow Kafka is, what that means, and what to do."""
     rate = "an unknown number of" if pace.throughput is None else f"about {pace.throughput:,.0f}"
-    gauges = health.now.gauges
-    lag = f"{health.now.behind(health.seconds()):.0f} s behind"
-    if "waiting_segments" in gauges:
-        mebibytes = gauges.get("waiting_bytes", 0) / (1 << 20)
-        lag += f", {gauges['waiting_segments']:.0f} segments wait ({mebibytes:.0f} MiB)"
+    lag = f"{duration_words(health.now.behind(health.seconds()))} behind{_waiting(health, ', ')}"
     if pace.throttled:
         advice = (
             f"A quota made this client wait {pace.throttled:.1f} s: raise producer_byte_rate of its user or client.id"

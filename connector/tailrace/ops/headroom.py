@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from tailrace_common.durations import duration_words
+
 # The rate is that of the last minutes: long enough to see through a segment's end, short enough to tell of an outage.
 _WINDOW_SECONDS: Final = 120.0
 _LEAST_SECONDS: Final = 1.0
@@ -76,22 +78,12 @@ class Headroom:
         if self.limit is None:
             return f"{_mib(self.used)} in cdc_raw; its limit is unknown, as the node's settings cannot be read"
         seconds = self.seconds
-        when = "" if seconds is None else f", full in about {_span(seconds)} at the present rate"
+        when = "" if seconds is None else f", full in about {duration_words(seconds)} at the present rate"
         return f"{_mib(self.used)} of {_mib(self.limit)} in cdc_raw ({100 * self.used / self.limit:.0f} %){when}"
 
 
 def _mib(size: int) -> str:
     return f"{size / (1 << 20):.0f} MiB"
-
-
-def _span(seconds: float) -> str:
-    return (
-        f"{seconds:.0f} s"
-        if seconds < 120
-        else f"{seconds / 60:.0f} min"
-        if seconds < 7200
-        else f"{seconds / 3600:.0f} h"
-    )
 
 
 class Meter:

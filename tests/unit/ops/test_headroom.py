@@ -50,7 +50,7 @@ def test_an_unknown_limit_is_said() -> None:
         (50 * MIB, 0.0, None, "50 MiB of 100 MiB in cdc_raw (50 %)"),
         (50 * MIB, -5.0, None, "50 MiB of 100 MiB in cdc_raw (50 %)"),
         (90 * MIB, MIB / 2, 20.0, "90 MiB of 100 MiB in cdc_raw (90 %), full in about 20 s at the present rate"),
-        (40 * MIB, MIB / 60, 3600.0, "40 MiB of 100 MiB in cdc_raw (40 %), full in about 60 min at the present rate"),
+        (40 * MIB, MIB / 3600, 216_000, "40 MiB of 100 MiB in cdc_raw (40 %), full in about 2 d at the present rate"),
         (130 * MIB, 1.0, 0.0, "130 MiB of 100 MiB in cdc_raw (130 %), full in about 0 s at the present rate"),
     ],
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, suppress
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Annotated, Final
 
@@ -26,11 +25,10 @@ from tailrace_common.topics import SchemaReader, why_unpublished
 from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.avro.decode import reader_of
 from tailrace_schemas.change import Change
-from tailrace_schemas.change_json import ChangeForms, change_words
+from tailrace_schemas.change_json import ChangeForms, change_words, time_words
 from tailrace_schemas.errors import DecodeError, ServiceError, SettingsError
 from tailrace_schemas.topics import Internal, internal_topic
 
-_BEGIN: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MOST_COPIES: Final = 10_000
 _EVENT_STYLES: Final = {EventKind.CREATED: "green", EventKind.ALTERED: "cyan"}
 _POLL_SECONDS: Final = 0.5
@@ -186,9 +184,6 @@ class EventLines:
 
 def event_words(host: str, event: SchemaEvent) -> str:
     """The line of an event: when, what, and where it was read first."""
-    try:
-        when = (_BEGIN + timedelta(microseconds=event.written)).strftime("%Y-%m-%d %H:%M:%S.%fZ")
-    except OverflowError:
-        when = f"{event.written} us"
-    text = f"{when} {event}{' (concluded, not read)' if event.inferred else ''} [{host} {event.position}]"
+    concluded = " (concluded, not read)" if event.inferred else ""
+    text = f"{time_words(event.written)} {event}{concluded} [{host} {event.position}]"
     return "".join(character if character.isprintable() else "?" for character in text)
