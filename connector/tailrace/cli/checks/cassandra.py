@@ -20,9 +20,9 @@ from tailrace.assembly.node import (
     read_node_settings,
 )
 from tailrace.assembly.services import mirror_of
+from tailrace.cli.support.records import known_topics
 from tailrace.cluster import LiveCluster, LocalNode
 from tailrace.ops.headroom import Headroom, limits_of
-from tailrace.publish.kafka import KafkaTopics
 from tailrace.retention.pressure import threshold_of
 from tailrace.retention.spool import size_of
 from tailrace.schema.cluster_view import Bypass, bypass_words, read_bypassing
@@ -127,11 +127,10 @@ def _check_mirror(settings: Settings, cluster: LiveCluster) -> Iterator[Check]:
     mirror = mirror_of(settings, cluster)
     if mirror is None:
         return
-    kafka, topic = settings.kafka.reveal(), internal_topic(settings.topics.prefix, Internal.GENERATIONS)
-    topics, _ = KafkaTopics(kafka, settings.topics, create=False).survey()
+    topic = internal_topic(settings.topics.prefix, Internal.GENERATIONS)
     published: tuple[PublishedGeneration, ...] = ()
-    if topic in topics:
-        with GenerationReader.open(kafka, topic) as reader:
+    if topic in known_topics(settings):
+        with GenerationReader.open(settings.kafka.reveal(), topic) as reader:
             published = reader.refresh()
     replication = cluster.node_state().keyspaces.get(mirror.store.keyspace, {}).get("replication")
     needed = needed_generations(published, mirror.options, time.time_ns() // 1_000_000)

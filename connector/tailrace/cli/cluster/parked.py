@@ -27,6 +27,7 @@ from tailrace.cli.support.records import (
     change_record,
     chosen_host,
     known_hosts,
+    known_topics,
     publisher_of,
     require_stopped,
     require_unchanged,
@@ -35,7 +36,6 @@ from tailrace.commitlog.frames import Entry
 from tailrace.history.decode import messages_at, source_at
 from tailrace.history.schema import SchemaHistory
 from tailrace.publish.hosts import HostRecord
-from tailrace.publish.kafka import KafkaTopics
 from tailrace.publish.reports import LETTER_FORMAT
 from tailrace.retention.spool import Spool
 from tailrace.segments.keys import keys_of_settings
@@ -232,11 +232,10 @@ def dead_letters(
     Example: tailrace dead-letters -c tailrace.toml
     """
     settings = settings_of(config)
-    kafka, topic = settings.kafka.reveal(), internal_topic(settings.topics.prefix, Internal.DEAD_LETTER)
-    topics, _ = KafkaTopics(kafka, settings.topics, create=False).survey()
+    topic = internal_topic(settings.topics.prefix, Internal.DEAD_LETTER)
     letters: list[dict[str, Any]] = []
-    if topic in topics:
-        with TopicReader(kafka, topic, beginning=True) as reader:
+    if topic in known_topics(settings):
+        with TopicReader(settings.kafka.reveal(), topic, beginning=True) as reader:
             letters = list(letters_of((record for _, record in reader.read_to_end()), host))
     if not letters:
         say("there are no dead letters")

@@ -26,6 +26,7 @@ from tailrace.cli.support.options import (
 )
 from tailrace.commitlog.blocks import Keys
 from tailrace.replay import Bounds, KafkaOutlet, Outlet, Replayed, replay
+from tailrace.retention.spool import size_of
 from tailrace.segments.files import SegmentFiles, list_segments
 from tailrace.segments.keys import keys_of, keys_of_settings
 from tailrace_common.cli.console import say
@@ -165,19 +166,12 @@ def _progress(segments: Sequence[SegmentFiles], on_terminal: bool) -> Iterator[T
     bytes_before, total = {}, 0
     for files in segments:
         bytes_before[files.id] = total
-        total += _size(files)
+        total += size_of(files)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("replaying", total=total)
         # Positions of compressed segments run ahead of the file.
-        yield lambda files, offset: bar.update(task, completed=bytes_before[files.id] + min(offset, _size(files)))
-
-
-def _size(files: SegmentFiles) -> int:
-    try:
-        return 0 if files.log is None else files.log.stat().st_size
-    except OSError:
-        return 0
+        yield lambda files, offset: bar.update(task, completed=bytes_before[files.id] + min(offset, size_of(files)))
 
 
 @contextmanager

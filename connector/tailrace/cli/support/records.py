@@ -54,28 +54,23 @@ _LATE_SECONDS: Final = 15.0
 
 def known_hosts(settings: Settings) -> tuple[HostRecord, ...]:
     """The hosts of the settings' prefix. Raises ServiceError."""
-    kafka = settings.kafka.reveal()
-    topics, _ = KafkaTopics(kafka, settings.topics, create=False).survey()
-    return read_hosts(kafka, settings.topics.prefix, topics)
+    return read_hosts(settings.kafka.reveal(), settings.topics.prefix, known_topics(settings))
 
 
 def known_progress(settings: Settings) -> tuple[Progress, ...]:
     """What the hosts of the settings' prefix told last; nothing where no agent did so far. Raises ServiceError."""
-    kafka, prefix = settings.kafka.reveal(), settings.topics.prefix
-    topics, _ = KafkaTopics(kafka, settings.topics, create=False).survey()
-    if internal_topic(prefix, Internal.PROGRESS) not in topics:
+    if progress_topic(settings) not in known_topics(settings):
         return ()
-    with ProgressReader(kafka, prefix) as reader:
+    with ProgressReader(settings.kafka.reveal(), settings.topics.prefix) as reader:
         return reader.read()
 
 
 def lost_records(settings: Settings) -> tuple[Progress, ...]:
     """The progress of the hosts whose offsets record was deleted. Raises ServiceError."""
-    kafka, topic = settings.kafka.reveal(), internal_topic(settings.topics.prefix, Internal.OFFSETS)
-    topics, _ = KafkaTopics(kafka, settings.topics, create=False).survey()
+    topic = internal_topic(settings.topics.prefix, Internal.OFFSETS)
     keys: set[bytes | None] = set()
-    if topic in topics:
-        with TopicReader(kafka, topic, beginning=True) as reader:
+    if topic in known_topics(settings):
+        with TopicReader(settings.kafka.reveal(), topic, beginning=True) as reader:
             keys = {record.key for _, record in reader.read_to_end()}
     return lost_hosts(keys, known_progress(settings))
 
