@@ -36,6 +36,26 @@ fsGroupChangePolicy: OnRootMismatch
 seccompProfile: {type: RuntimeDefault}
 {{- end }}
 
+{{/* What every pod begins with: (dict "root" $ "of" VALUES OF THE PROGRAM). */}}
+{{- define "tailrace.podHead" -}}
+enableServiceLinks: false
+{{- with .root.Values.images.pullSecrets }}
+imagePullSecrets: {{ toYaml . | nindent 2 }}
+{{- end }}
+securityContext:
+  {{- include "tailrace.podSecurity" .of | nindent 2 }}
+{{- end }}
+
+{{/* The machines that a program's pods may run on, of its values, as deep as the spec of a controller's pods. */}}
+{{- define "tailrace.placement" -}}
+{{- with .nodeSelector }}
+      nodeSelector: {{ toYaml . | nindent 8 }}
+{{- end }}
+{{- with .tolerations }}
+      tolerations: {{ toYaml . | nindent 8 }}
+{{- end }}
+{{- end }}
+
 {{- define "tailrace.mounts" -}}
 - {name: tailrace-settings, mountPath: /etc/tailrace, readOnly: true}
 - {name: tailrace-tmp, mountPath: /tmp}
