@@ -20,7 +20,7 @@ from tailrace.commitlog.frames import Entry
 from tailrace.retention.spool import Spool, list_both
 from tailrace.segments.files import Index, SegmentFiles
 from tailrace.segments.kept import Interest, KeptSegments
-from tailrace.segments.open_segment import OpenSegment, index_of, is_genuine
+from tailrace.segments.open_segment import OpenSegment, index_of, is_final
 from tailrace.state import FIRST_EPOCH
 from tailrace_schemas.errors import DecodeError, ServiceError
 from tailrace_schemas.position import Position
@@ -119,7 +119,9 @@ class SchemaLog:
             else:
                 # Finality is judged before the last read: what it promises is there by then.
                 self._list()
-                self._final = self._is_final(segment)
+                self._final = self._kept.gone_behind(segment.id) or is_final(
+                    segment, self._index(segment.id), self._files, self._keys, early=True
+                )
                 if not self._final:
                     break
         return entries
@@ -177,34 +179,12 @@ class SchemaLog:
         self._current = None
         self._at = Position(self._epoch, segment.id + 1, 0)
 
-    def _is_final(self, segment: OpenSegment) -> bool:
-        if segment.unlinked or segment.unlinked_by_cassandra or self._kept.gone_behind(segment.id):
-            return True
-        own_files = self._files.get(segment.id)
-        index = self._index(segment.id)
-        if (index is not None and index.completed) or (own_files is not None and own_files.spooled):
-            return True
-        later = {id: files for id, files in self._files.items() if id > segment.id}
-        if any(files.index is not None and is_genuine(files) for files in later.values()):
-            return True
-        return any(self._begun(id, files.log) for id, files in sorted(later.items()) if files.log is not None)
-
     def _index(self, segment: int) -> Index | None:
         files = self._files.get(segment)
         try:
             return None if files is None else index_of(files)
         except OSError:
             return None
-
-    def _begun(self, segment: int, path: Path) -> bool:
-        try:
-            successor = OpenSegment(path, segment, self._epoch, 0, self._keys)
-        except OSError:
-            return False
-        try:
-            return successor.begun
-        finally:
-            successor.close()
 
     def _list(self) -> None:
         segments = list_both(self._directory, self._spool).segments

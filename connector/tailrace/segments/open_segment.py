@@ -303,18 +303,22 @@ def is_final(
     segment: OpenSegment, index: Index | None, segments: Mapping[int, SegmentFiles], keys: Keys, *, early: bool
 ) -> bool:
     """Whether all of an open segment stands in its file: `segments` are those of cdc_raw and its spool, `index` is what
-    its own says. In early mode a successor that has begun, or a file without a name, says so too."""
+    its own says. In early mode a file without a name says so too, and any later segment that has begun.
+
+    By then Cassandra's sync thread has written the last marker of every earlier segment, not only of the one before.
+    """
     own_files = segments.get(segment.id)
     if own_files is not None and own_files.spooled:
         return True
-    later = (files for id, files in segments.items() if id > segment.id and files.index is not None)
-    if any(is_genuine(files) for files in later):
+    later = [files for id, files in sorted(segments.items()) if id > segment.id]
+    if any(files.index is not None and is_genuine(files) for files in later):
         return True
     if index is not None and index.completed:
         return True
     if segment.unlinked_by_cassandra:
         return True
-    return early and (segment.unlinked or _has_successor(segment.id, segments, keys))
+    successors = (has_begun(files.log, keys) for files in later if files.log is not None)
+    return early and (segment.unlinked or any(successors))
 
 
 def has_begun(path: Path, keys: Keys) -> bool:
@@ -337,10 +341,3 @@ def index_of(files: SegmentFiles) -> Index | None:
         return None
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(files.index)) from error
-
-
-def _has_successor(segment: int, segments: Mapping[int, SegmentFiles], keys: Keys) -> bool:
-    """Whether the next segment has begun: the last marker of this one stands by then."""
-    later = (files.log for id, files in sorted(segments.items()) if id > segment and files.log is not None)
-    path = next(later, None)
-    return path is not None and has_begun(path, keys)

@@ -47,10 +47,12 @@ def test_what_has_a_marker_is_read_and_what_the_index_says_is_durable(tmp_path: 
 
 def test_a_segment_that_was_never_used_holds_up_no_later_one(tmp_path: Path) -> None:
     """As Cassandra leaves one that it has allocated ahead where it dies; by the index such a one is passed over too."""
+    SegmentWriter(tmp_path, 2).write(B)
     for segment in (3, 4):
         SegmentWriter(tmp_path, segment)
     later = SegmentWriter(tmp_path, 5)
     with early(tmp_path) as capture:
+        assert payloads(capture) == [B]
         assert payloads(capture) == []
         later.write(A)
         assert payloads(capture) == [A]
