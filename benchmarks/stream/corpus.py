@@ -24,7 +24,7 @@ from tailrace_schemas.ring import Node, Ring
 from tailrace_schemas.streams import build_generation
 from tailrace_schemas.table import Column, ColumnKind, Table
 from tailrace_schemas.tokens import partition, token
-from tailrace_schemas.topics import Internal, TopicPlan, internal_plan, table_plan, table_topic
+from tailrace_schemas.topics import Internal, TopicPlan, table_topic
 
 PARTITIONS: Final = 3
 _HOSTS: Final = tuple(f"{number}1111111-0000-0000-0000-000000000000" for number in range(1, 10))
@@ -117,10 +117,8 @@ class Cluster:
         """Topics, schemas, one generation."""
         admin = AdminClient(self._config)
         plain = Producer({**self._config, "enable.idempotence": True})
-        plans = [
-            internal_plan(self.options, one) for one in (Internal.SCHEMAS, Internal.GENERATIONS, Internal.PROGRESS)
-        ]
-        for plan in (*plans, *(table_plan(self.options, self._topic(table)) for table in self._encoders)):
+        plans = [self.options.internal_plan(one) for one in (Internal.SCHEMAS, Internal.GENERATIONS, Internal.PROGRESS)]
+        for plan in (*plans, *(self.options.table_plan(self._topic(table)) for table in self._encoders)):
             _create(admin, plan)
         for table, encoder in self._encoders.items():
             for key, value in schema_records(encoder, self._topic(table)):

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Final
 from uuid import UUID
 
 from tailrace_schemas.errors import SettingsError
@@ -160,30 +160,6 @@ class TopicPlan:
         return tuple(problems)
 
 
-class TopicOptions(Protocol):
-    """What an owner may choose about the topics: the section [topics] of the settings."""
-
-    @property
-    def prefix(self) -> str:
-        """First part of every name."""
-
-    @property
-    def partitions(self) -> int:
-        """Partitions of a table's topic."""
-
-    @property
-    def replication_factor(self) -> int | None:
-        """None: by the number of brokers."""
-
-    @property
-    def min_insync_replicas(self) -> int | None:
-        """None: by the replication factor."""
-
-    @property
-    def max_message_bytes(self) -> int:
-        """The largest record: as large as a mutation may be."""
-
-
 _FOREVER: Final = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 # The active segment is never compacted: small ones, closed often, leave a starting agent little to read.
 _COMPACT_OFTEN: Final = {
@@ -193,7 +169,7 @@ _COMPACT_OFTEN: Final = {
     "max.compaction.lag.ms": "600000",
 }
 _DEAD_LETTERS: Final = {"cleanup.policy": "delete", "retention.ms": str(90 * 86_400_000), "retention.bytes": "-1"}
-_INTERNAL: Final[Mapping[Internal, tuple[int, Mapping[str, str]]]] = MappingProxyType(
+INTERNAL_TOPICS: Final[Mapping[Internal, tuple[int, Mapping[str, str]]]] = MappingProxyType(
     {
         Internal.OFFSETS: (16, _COMPACT_OFTEN),
         Internal.SCHEMAS: (1, {"cleanup.policy": "compact"}),
@@ -206,33 +182,7 @@ _INTERNAL: Final[Mapping[Internal, tuple[int, Mapping[str, str]]]] = MappingProx
         Internal.SINK_LETTERS: (1, _COMPACT_OFTEN),
     }
 )
-
-
-def internal_plan(options: TopicOptions, internal: Internal) -> TopicPlan:
-    """The plan of an internal topic (the table of contracts.md 4)."""
-    partitions, config = _INTERNAL[internal]
-    if internal is not Internal.GENERATIONS:  # its descriptions are cut into small records
-        config = {**config, "max.message.bytes": str(options.max_message_bytes)}
-    return _plan(options, internal_topic(options.prefix, internal), partitions, config)
-
-
-def table_plan(options: TopicOptions, topic: str) -> TopicPlan:
-    """The plan of a table's topic, by its name from `table_topic`.
-
-    Never compacted: that keeps the last change of a key only, and a change is not the whole row.
-    """
-    config = {"cleanup.policy": "delete", "max.message.bytes": str(options.max_message_bytes)}
-    return _plan(options, topic, options.partitions, config)
-
-
-def _plan(options: TopicOptions, name: str, partitions: int, config: Mapping[str, str]) -> TopicPlan:
-    return TopicPlan(
-        name=name,
-        partitions=partitions,
-        config=MappingProxyType({**config}),
-        replication_factor=options.replication_factor,
-        min_insync_replicas=options.min_insync_replicas,
-    )
+"""Partitions and settings (the table of contracts.md 4), without max.message.bytes."""
 
 
 def _serves(setting: str, required: str, actual: str) -> bool:

@@ -21,7 +21,7 @@ from tailrace_schemas.ring import Node, Ring
 from tailrace_schemas.streams import Generation, build_generation
 from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import partition
-from tailrace_schemas.topics import Internal, KafkaPartition, TopicPlan, internal_plan, table_plan, table_topic
+from tailrace_schemas.topics import Internal, KafkaPartition, TopicPlan, table_topic
 from tailrace_spark.batch.delivery import RecordKey
 from tests.support.waiting import until
 
@@ -55,7 +55,7 @@ class Feed:
         self._encoders: dict[Table, Encoder] = {}
         self._grown: dict[str, int] = {}
         for internal in (Internal.SCHEMAS, Internal.SCHEMA_CHANGES):
-            self._create(internal_plan(self.options, internal))
+            self._create(self.options.internal_plan(internal))
 
     def close(self) -> None:
         """Leave the broker before it goes."""
@@ -70,7 +70,7 @@ class Feed:
 
     def announce_half(self, timestamp: int = GENERATION_AT, predecessor: int | None = None) -> Callable[[], Generation]:
         """The description of a generation without its commit record, which the call of what is returned appends."""
-        plan = internal_plan(self.options, Internal.GENERATIONS)
+        plan = self.options.internal_plan(Internal.GENERATIONS)
         if predecessor is None:
             self._create(plan)
         generation = generation_of(timestamp)
@@ -92,9 +92,9 @@ class Feed:
     def add(self, table: Table) -> Encoder:
         """Create a table's topic, and publish its schemas before anything that uses them."""
         if self.topic(table) not in {self.topic(known) for known in self._encoders}:
-            self._create(table_plan(self.options, self.topic(table)))
+            self._create(self.options.table_plan(self.topic(table)))
         encoder = self._encoders[table] = Encoder(table, self.options.prefix)
-        plan = internal_plan(self.options, Internal.SCHEMAS)
+        plan = self.options.internal_plan(Internal.SCHEMAS)
         for key, value in schema_records(encoder, self.topic(table)):
             self._plain.produce(plan.name, key=key, value=value, partition=0)
         assert self._plain.flush(60) == 0
@@ -164,7 +164,7 @@ class Feed:
 
     def make_again(self, table: Table) -> None:
         """Make the topic of a table again, which somebody deleted."""
-        self._create(table_plan(self.options, self.topic(table)))
+        self._create(self.options.table_plan(self.topic(table)))
 
     def _create(self, plan: TopicPlan) -> None:
         topic = NewTopic(plan.name, plan.partitions, plan.replication(1), config=plan.settings(1))

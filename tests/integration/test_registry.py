@@ -25,7 +25,7 @@ from tailrace_common.settings import Settings
 from tailrace_schemas.avro import Encoder, SchemaEntry, SchemaIds, schema_records
 from tailrace_schemas.avro.names import Subjects
 from tailrace_schemas.errors import ServiceError
-from tailrace_schemas.topics import Internal, internal_plan, internal_topic
+from tailrace_schemas.topics import Internal, internal_topic
 from tailrace_spark.snapshot.publication import prepared
 from tests.integration.bench import Bench
 from tests.integration.stream_settings import stream_settings
@@ -148,7 +148,7 @@ def test_nor_does_a_snapshot_use_it_again(registry: LocalRegistry, kafka: LocalK
             "schemas": {"store": "registry", "registry": {"url": registry.url}},
         }
     )
-    TopicMaker(settings.kafka.reveal()).ensure_planned(internal_plan(settings.topics, Internal.SCHEMAS), create=True)
+    TopicMaker(settings.kafka.reveal()).ensure_planned(settings.topics.internal_plan(Internal.SCHEMAS), create=True)
     producer = Producer({"bootstrap.servers": kafka.bootstrap})
     for key, value in schema_records(of_before, f"{prefix}.ks.before", ids):
         producer.produce(internal_topic(prefix, Internal.SCHEMAS), value, key)

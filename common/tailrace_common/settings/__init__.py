@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
@@ -27,7 +28,7 @@ from tailrace_common.settings.sinks import DEFAULT_TYPE, SINK_TYPES, AnySinkSett
 from tailrace_common.settings.sources import load_into, read_into
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.forms import ValueForms
-from tailrace_schemas.topics import PREFIX, PREFIX_RULE
+from tailrace_schemas.topics import INTERNAL_TOPICS, PREFIX, PREFIX_RULE, Internal, TopicPlan, internal_topic
 
 HEALTH_PORT: Final = 8083
 _PATTERN: Final = re.compile(r"[^.\s]+\.[^.\s]+")
@@ -170,6 +171,30 @@ class TopicSettings(Section):
         if not PREFIX.fullmatch(value):
             raise ValueError(PREFIX_RULE)
         return value
+
+    def internal_plan(self, internal: Internal) -> TopicPlan:
+        """The plan of an internal topic."""
+        partitions, config = INTERNAL_TOPICS[internal]
+        if internal is not Internal.GENERATIONS:  # its descriptions are cut into small records
+            config = {**config, "max.message.bytes": str(self.max_message_bytes)}
+        return self._plan(internal_topic(self.prefix, internal), partitions, config)
+
+    def table_plan(self, topic: str) -> TopicPlan:
+        """The plan of a table's topic, by its name from `table_topic`.
+
+        Never compacted: that keeps the last change of a key only, and a change is not the whole row.
+        """
+        config = {"cleanup.policy": "delete", "max.message.bytes": str(self.max_message_bytes)}
+        return self._plan(topic, self.partitions, config)
+
+    def _plan(self, name: str, partitions: int, config: Mapping[str, str]) -> TopicPlan:
+        return TopicPlan(
+            name=name,
+            partitions=partitions,
+            config=MappingProxyType({**config}),
+            replication_factor=self.replication_factor,
+            min_insync_replicas=self.min_insync_replicas,
+        )
 
 
 class AvroSettings(Section):

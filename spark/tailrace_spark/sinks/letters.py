@@ -23,7 +23,7 @@ from tailrace_common.properties.passthrough import Scalar
 from tailrace_common.settings import Settings, TopicSettings
 from tailrace_schemas.change_json import compact_json
 from tailrace_schemas.errors import ServiceError
-from tailrace_schemas.topics import Internal, internal_plan, internal_topic
+from tailrace_schemas.topics import Internal, internal_topic
 from tailrace_spark.batch.delivery import DeadLetter, RecordId, RecordKey
 from tailrace_spark.sinks.worker_cache import WorkerCache
 
@@ -83,7 +83,7 @@ class LetterTopic:
     def reach(self) -> None:
         """Make the topic where it is missing. Raises SettingsError where it may not be made, ServiceError."""
         TopicMaker(self.kafka).ensure_planned(
-            internal_plan(self.topics, Internal.SINK_LETTERS), create=self.topics.create
+            self.topics.internal_plan(Internal.SINK_LETTERS), create=self.topics.create
         )
 
     def prepare(self) -> None:

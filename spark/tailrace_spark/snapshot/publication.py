@@ -19,7 +19,7 @@ from tailrace_schemas.avro import Encoder, SchemaEntry, SchemaIds, announced_top
 from tailrace_schemas.avro.names import Part, subject_of
 from tailrace_schemas.errors import FencedError, ServiceError, SettingsError
 from tailrace_schemas.table import Table
-from tailrace_schemas.topics import Internal, chosen_topic, internal_plan, internal_topic, table_plan
+from tailrace_schemas.topics import Internal, chosen_topic, internal_topic
 from tailrace_spark.sinks.kafka.json_format import KafkaRecord
 from tailrace_spark.snapshot.publishing import (
     Destination,
@@ -57,12 +57,12 @@ def prepared(settings: Settings, table: Table) -> tuple[Destination, list[KafkaR
     kafka, topics, forms = settings.kafka.reveal(), settings.topics, settings.avro.forms()
     maker = TopicMaker(kafka)
     for internal in (Internal.SCHEMAS, Internal.SNAPSHOTS):
-        maker.ensure_planned(internal_plan(topics, internal), create=topics.create)
+        maker.ensure_planned(topics.internal_plan(internal), create=topics.create)
     with SchemaReader(kafka, topics.prefix) as schemas:
         schemas.refresh()
         entries = dict(schemas)
     topic = chosen_topic(topics.prefix, table, announced_topics(entries.values()))
-    partitions = maker.ensure_planned(table_plan(topics, topic), create=topics.create)
+    partitions = maker.ensure_planned(topics.table_plan(topic), create=topics.create)
     encoder = Encoder(table, topics.prefix, topics.key, forms)
     ids = _ids(settings, encoder, topic, entries)
     timeout = settings.agent.transaction_timeout_seconds

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from functools import partial
 from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tailrace_common.settings import TopicSettings
 from tailrace_schemas.avro import Encoder, SchemaEntry, announced_topics
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.tokens import partition, token
@@ -20,10 +21,8 @@ from tailrace_schemas.topics import (
     check_prefix,
     chosen_topic,
     host_partition,
-    internal_plan,
     internal_topic,
     table_of_topic,
-    table_plan,
     table_topic,
 )
 from tests.unit.tables import table
@@ -31,18 +30,8 @@ from tests.unit.tables import table
 ID = UUID("5f2c8a40-9a3d-11ef-8b1a-000102030405")
 OTHER = UUID("5f2c8a40-9a3d-11ef-8b1a-000102030406")
 SUFFIX = re.compile(r"\.-[0-9a-f]{6}")
+Options = partial(TopicSettings, prefix="shop")
 LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-
-
-@dataclass(frozen=True)
-class Options:
-    """The section [topics], as the settings have it."""
-
-    prefix: str = "shop"
-    partitions: int = 3
-    replication_factor: int | None = None
-    min_insync_replicas: int | None = None
-    max_message_bytes: int = 16 << 20
 
 
 NAMES = [
@@ -173,7 +162,7 @@ def test_every_internal_topic_is_in_the_table() -> None:
 
 @pytest.mark.parametrize(("which", "name", "partitions", "config"), PLANS)
 def test_internal_plans(which: Internal, name: str, partitions: int, config: dict[str, str]) -> None:
-    plan = internal_plan(Options(), which)
+    plan = Options().internal_plan(which)
     assert (plan.name, plan.partitions) == (name, partitions)
     assert internal_topic("shop", which) == name
     assert config.items() <= plan.config.items()
@@ -182,7 +171,7 @@ def test_internal_plans(which: Internal, name: str, partitions: int, config: dic
 
 
 def test_offsets_are_compacted_as_often_as_the_contract_says() -> None:
-    assert internal_plan(Options(), Internal.OFFSETS).config == {
+    assert Options().internal_plan(Internal.OFFSETS).config == {
         "cleanup.policy": "compact",
         "segment.ms": str(10 * 60_000),
         "segment.bytes": str(16 * 1024**2),
@@ -192,7 +181,7 @@ def test_offsets_are_compacted_as_often_as_the_contract_says() -> None:
 
 
 def test_a_tables_plan() -> None:
-    plan = table_plan(Options(partitions=6), "shop.ks.t")
+    plan = Options(partitions=6).table_plan("shop.ks.t")
     assert plan == TopicPlan(
         name="shop.ks.t", partitions=6, config={"cleanup.policy": "delete", "max.message.bytes": "16777216"}
     )
@@ -212,7 +201,7 @@ REPLICATION = [
 
 @pytest.mark.parametrize(("brokers", "factor", "in_sync", "replicas", "min_in_sync"), REPLICATION)
 def test_replication(brokers: int, factor: int | None, in_sync: int | None, replicas: int, min_in_sync: int) -> None:
-    plan = table_plan(Options(replication_factor=factor, min_insync_replicas=in_sync), "shop.ks.t")
+    plan = Options(replication_factor=factor, min_insync_replicas=in_sync).table_plan("shop.ks.t")
     assert plan.replication(brokers) == replicas
     assert plan.settings(brokers)["min.insync.replicas"] == str(min_in_sync)
 
@@ -237,7 +226,7 @@ PROBLEMS = [
 def test_topics_that_exist_already(
     which: Internal | None, partitions: int, config: dict[str, str], problem: str | None
 ) -> None:
-    plan = table_plan(Options(), "shop.ks.t") if which is None else internal_plan(Options(), which)
+    plan = Options().table_plan("shop.ks.t") if which is None else Options().internal_plan(which)
     found = plan.problems(partitions, config)
     if problem is None:
         assert found == ()

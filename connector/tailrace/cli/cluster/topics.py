@@ -17,7 +17,7 @@ from tailrace_common.cli.console import print_rows, say
 from tailrace_common.cli.options import SettingsFile, settings_of
 from tailrace_common.settings import Settings
 from tailrace_common.topics import SchemaReader
-from tailrace_schemas.topics import Internal, TopicPlan, internal_plan, internal_topic, table_plan
+from tailrace_schemas.topics import Internal, TopicPlan, internal_topic
 
 app = typer.Typer(no_args_is_help=True, help="Plan the topics that Tailrace needs.\n\nExample: tailrace topics plan")
 
@@ -60,7 +60,7 @@ def needed_topics(settings: Settings, existing: Collection[str]) -> dict[TopicPl
 
     `existing` are Kafka's topics. Raises ServiceError, SettingsError.
     """
-    plans = {internal_plan(settings.topics, internal): f"our {internal}" for internal in Internal}
+    plans = {settings.topics.internal_plan(internal): f"our {internal}" for internal in Internal}
     with closing(LiveCluster(settings.cluster)) as cluster:
         wants = settings.tables.selection.wants
         tables = sorted((table for table in cluster.definitions().tables if table.cdc and wants(table)), key=str)
@@ -71,7 +71,7 @@ def needed_topics(settings: Settings, existing: Collection[str]) -> dict[TopicPl
         log = KafkaLog(kafka, internal_topic(prefix, Internal.SCHEMAS))
         names = SchemaDestinations(prefix, topics_of(settings), log, schemas)
         for table in tables:
-            plans[table_plan(settings.topics, names.topic(table))] = str(table)
+            plans[settings.topics.table_plan(names.topic(table))] = str(table)
     return plans
 
 

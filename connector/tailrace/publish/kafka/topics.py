@@ -15,18 +15,16 @@ from confluent_kafka.cimpl import NewTopic
 from tailrace_common.kafka.client import LOG, QUIET, ClientErrors, Config, made, service_error
 from tailrace_common.kafka.topics import TopicMaker
 from tailrace_common.secrets import redact
+from tailrace_common.settings import TopicSettings
 from tailrace_schemas.avro import SchemaEntry, announced_topics
 from tailrace_schemas.errors import RecordTooLargeError, RefusedError, ServiceError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import (
     Internal,
-    TopicOptions,
     TopicPlan,
     chosen_topic,
-    internal_plan,
     internal_topic,
     retention_of,
-    table_plan,
 )
 
 _RECREATED: Final = (
@@ -61,7 +59,7 @@ class KafkaTopics:
     def __init__(
         self,
         config: Config,
-        options: TopicOptions,
+        options: TopicSettings,
         *,
         create: bool = True,
         timeout: int = 10,
@@ -82,19 +80,19 @@ class KafkaTopics:
     def ensure_internal(self, internals: Collection[Internal]) -> None:
         """Make sure of these internal topics. Raises SettingsError, ServiceError."""
         topics, brokers = self.survey()
-        plans = [internal_plan(self._options, internal) for internal in internals]
+        plans = [self._options.internal_plan(internal) for internal in internals]
         self._ensure(plans, topics, brokers)
         self._verify(plans, topics)
 
     def ensure_table(self, topic: str) -> int:
         """Make sure of a table's topic; its partitions. Raises SettingsError, ServiceError."""
         topics, brokers = self.survey()
-        self._ensure([table_plan(self._options, topic)], topics, brokers)
+        self._ensure([self._options.table_plan(topic)], topics, brokers)
         if not topics.get(topic):
             # CreateTopics is answered by the controller; the broker that is asked for metadata may learn of the topic
             # later.
             topics[topic] = self._maker.until_shown(topic)
-        self._verify((table_plan(self._options, topic),), topics)
+        self._verify((self._options.table_plan(topic),), topics)
         # The first number stays, for require_unchanged: `((token + 2^63) * n) >> 64` gives other partitions for
         # another n, and a table's topic is ensured again with each definition of it.
         _require_same(topic, self._counts.setdefault(topic, topics[topic]), topics[topic])
@@ -163,8 +161,8 @@ class KafkaTopics:
         """What forbids using these topics, given with their partitions, as ours. Raises ServiceError."""
         if not topics:  # librdkafka refuses to be asked about nothing
             return []
-        internal = {plan.name: plan for plan in (internal_plan(self._options, kind) for kind in Internal)}
-        plans = {name: internal.get(name) or table_plan(self._options, name) for name in topics}
+        internal = {plan.name: plan for plan in (self._options.internal_plan(kind) for kind in Internal)}
+        plans = {name: internal.get(name) or self._options.table_plan(name) for name in topics}
         problems: list[str] = []
         for name, actual in self._settings_of(plans).items():
             problems += plans[name].problems(topics[name], actual)

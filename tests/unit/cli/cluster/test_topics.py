@@ -7,10 +7,10 @@ import pytest
 from tailrace.cli.checks.kafka import judge_copies
 from tailrace.cli.cluster.topics import command_lines, plan_rows
 from tailrace_common.settings import TopicSettings
-from tailrace_schemas.topics import Internal, internal_plan, table_plan
+from tailrace_schemas.topics import Internal
 
 OPTIONS = TopicSettings(prefix="p", partitions=6)
-NEEDED = {internal_plan(OPTIONS, Internal.OFFSETS): "our offsets", table_plan(OPTIONS, "p.shop.orders"): "shop.orders"}
+NEEDED = {OPTIONS.internal_plan(Internal.OFFSETS): "our offsets", OPTIONS.table_plan("p.shop.orders"): "shop.orders"}
 
 
 def test_a_row_says_what_a_topic_needs_and_has() -> None:
@@ -30,7 +30,7 @@ def test_a_row_says_what_a_topic_needs_and_has() -> None:
 
 def test_commands_can_be_pasted() -> None:
     """With Kafka's own tool, one line each."""
-    (line,) = command_lines([table_plan(OPTIONS, "p.shop.orders")], "a:9092,b:9092", 1)
+    (line,) = command_lines([OPTIONS.table_plan("p.shop.orders")], "a:9092,b:9092", 1)
     assert line == (
         "kafka-topics.sh --bootstrap-server a:9092,b:9092 --create --if-not-exists --topic p.shop.orders --partitions 6"
         " --replication-factor 1 --config cleanup.policy=delete --config max.message.bytes=16777216"
