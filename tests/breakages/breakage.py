@@ -32,7 +32,6 @@ SESSIONS: Final = {
     "stream": Needs.KAFKA,
     "agent": Needs.NODE,
     "losses": Needs.NODE,
-    "deleted": Needs.MORE,
     "full": Needs.MORE,
     "held": Needs.MORE,
     "large definitions": Needs.MORE,

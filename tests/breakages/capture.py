@@ -38,15 +38,6 @@ BREAKAGES: Final = {
         unwrap("min(...)", "self._committed"),
         Red(LOOP, "test_a_segment_is_released_only_when_its_ddl_is_known_to_be_read"),
     ),
-    "gaps-are-always-unknown": breakage(
-        "a gap that can hold no changes is silent",
-        "tailrace.retention.missing:Register.look",
-        drop("self._may_delete() or other_agents"),
-        Red(
-            "unit/retention/test_missing.py",
-            "test_ids_that_are_missing_are_unknown_only_where_cassandra_deletes_and_nobody_watched",
-        ),
-    ),
     "nothing-is-retracted": breakage(
         "what a crash took back of early changes is announced",
         "tailrace.capture.cdcraw:CdcRaw._finish",
@@ -115,15 +106,6 @@ BREAKAGES: Final = {
         Red(CRASHES, "test_a_cassandra_that_crashes_with_hundreds_of_segments", r"exit code 1\b"),
         session="life",
     ),
-    "four-segments-are-remembered": breakage(
-        "copies of segments are remembered as far as the log has room",
-        "tailrace.retention.finished_segments:REMEMBERED",
-        give("4"),
-        Red(
-            "unit/retention/test_finished_segments.py",
-            "test_copies_are_remembered_as_far_as_the_log_has_room[None-256]",
-        ),
-    ),
     "released-and-left": breakage(
         "released segments make room in a full cdc_raw, and writes go on",
         "tailrace.assembly.cdc_raw:release_of",
@@ -142,15 +124,7 @@ BREAKAGES: Final = {
         "segments that vanished unread are reported, with the exact gap",
         "tailrace.retention.missing:Register.look",
         replace("self._add(Missing.LOST, span, position)", "self._reported = united(self._reported, [span])"),
-        Red(LIFE, "test_segments_that_cassandra_deleted_unread_are_reported_once", r'agent\.count\("lost"\) == 1'),
-        session="deleted",
-    ),
-    "told-at-each-commit": breakage(
-        "and once",
-        "tailrace.retention.missing:Register.committed",
-        drop("self.losses = ..."),
-        Red(LIFE, "test_segments_that_cassandra_deleted_unread_are_reported_once", r'agent\.count\("lost"\) == 1'),
-        session="deleted",
+        Red("unit/retention/test_missing.py", "test_a_segment_that_had_an_index_and_vanished_is_lost"),
     ),
     "half-a-copy-stays": breakage(
         "a spool that was full is empty again when Kafka goes on",
@@ -202,26 +176,12 @@ BREAKAGES: Final = {
         Red(READING, "test_a_file_that_is_no_segment_ends_no_segment[CommitLog-7-99.log-header of another]"),
         Red("unit/retention/test_pressure.py", "test_a_copy_under_a_later_name_makes_no_segment_final"),
     ),
-    "an-hour-counts-as-watched": breakage(
-        "ids that are missing are unknown where nobody watched",
-        "tailrace.retention.missing:UNWATCHED_SECONDS",
-        give("3000.0"),
-        Red("unit/retention/test_missing.py", "test_three_seconds_without_a_look_are_too_many[4.0-found1]"),
-    ),
     "early-is-not-marked": breakage(
         "what is not flushed is marked",
         "tailrace.capture.cdcraw:CdcRaw.durable",
         give("None"),
         Red(EARLY, "test_early_mode_does_not_wait_for_the_flush"),
         session="life",
-    ),
-    "early-segments-stay": breakage(
-        "segments that were read ahead of their index go when they have one",
-        "tailrace.capture.candidates:Candidates.scan",
-        drop("if id in present and ...: ..."),
-        Red(
-            "unit/capture/test_candidates.py", "test_a_segment_is_released_when_its_index_comes_and_never_before[False]"
-        ),
     ),
     "a-mistyped-pattern-releases": breakage(
         "nothing is released while no table with cdc is selected",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tests.breakages.breakage import Needs, Red, breakage
-from tests.breakages.mutations import argument, replace, unwrap
+from tests.breakages.mutations import argument, replace
 
 UNIT: Final = "unit/spark/sinks/cassandra/test_cql.py"
 COPIES: Final = "integration/test_cassandra_sink.py"
@@ -21,25 +21,11 @@ BREAKAGES: Final = {
         Red(COPIES, "test_a_second_keyspace_answers_as_the_source_does[lasting-tasks]"),
         needs=Needs.NODE,
     ),
-    "a-table-there-says-what-expires": breakage(
-        EQUAL,
-        "tailrace_spark.sinks.cassandra.cql:_present",
-        unwrap(
-            "((cell.written, seconds_left), cell.value) if ... else ...", "((cell.written, seconds_left), cell.value)"
-        ),
-        Red(UNIT, "test_what_has_expired_is_deleted_and_a_marker_lives_a_second"),
-    ),
     "ranges-of-descending-columns-as-of-ascending-ones": breakage(
         EQUAL,
         "tailrace_spark.sinks.cassandra.cql:_in_cql",
         replace("table.clustering[column_index]", "table.clustering[0]"),
         Red(UNIT, "test_slices_have_the_rows_of_the_range"),
-    ),
-    "neighbours-are-left-out": breakage(
-        EQUAL,
-        "tailrace_spark.sinks.cassandra.cluster:requests",
-        replace("together += mutation.statements", "together = list(mutation.statements)"),
-        Red("unit/spark/sinks/cassandra/test_cluster.py", "test_every_mutation_is_whole_in_one_request"),
     ),
     "the-source-writes-itself": breakage(
         "the source's own tables are never written",

@@ -47,13 +47,6 @@ BREAKAGES: Final = {
         *(Red(PRODUCER_TESTS, f"{NEW_LEADER}[True-{exactly}]") for exactly in (True, False)),
         needs=Needs.KAFKA,
     ),
-    "a-first-record-alone-is-not-waited-for": breakage(
-        "what Kafka refuses is never taken for delivered because it takes what comes next",
-        "tailrace_common.kafka.producer:KafkaProducer.send",
-        drop("self.acknowledge()"),
-        *(Red(PRODUCER_TESTS, f"{NEW_LEADER}[False-{exactly}]") for exactly in (True, False)),
-        needs=Needs.KAFKA,
-    ),
     "a-partition-knows-us-for-ever": breakage(
         "a partition that may have forgotten a producer gets one record first again",
         "tailrace_common.kafka.producer:_KNOWN_SECONDS",
@@ -220,13 +213,6 @@ BREAKAGES: Final = {
         "partitions that change are refused",
         "tailrace.publish.kafka.topics:KafkaTopics.require_unchanged",
         replace("counts.get(topic) or initial", "self._counts.get(topic) or counts.get(topic)"),
-        Red(PUBLISHING, "test_partitions_added_while_it_runs", r"DID NOT RAISE"),
-        needs=Needs.KAFKA,
-    ),
-    "partitions-are-counted-again": breakage(
-        "partitions that change are refused, also where a topic is ensured again before they are looked at",
-        "tailrace.publish.kafka.topics:KafkaTopics.ensure_table",
-        replace("self._counts.setdefault(topic, topics[topic])", "topics[topic]"),
         Red(PUBLISHING, "test_partitions_added_while_it_runs", r"DID NOT RAISE"),
         needs=Needs.KAFKA,
     ),

@@ -5,13 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from tests.breakages.breakage import Red, breakage
-from tests.breakages.mutations import argument, compare, drop, insert, replace, unwrap
+from tests.breakages.mutations import argument, drop, insert, replace, unwrap
 
-PLAIN: Final = "unit/spark/rowstate/test_plain.py"
 ROWS: Final = "unit/spark/sinks/lake/test_fast_rows.py"
-READING: Final = "unit/spark/sinks/lake/test_state.py"
 CURRENT_TASKS: Final = "unit/spark/sinks/lake/test_current_tasks.py"
-COLUMNS: Final = "unit/spark/sinks/arrow/test_change_columns.py"
 
 BREAKAGES: Final = {
     "an-error-of-one-table-ends-the-batch": breakage(
@@ -26,41 +23,11 @@ BREAKAGES: Final = {
         replace("name not in own_names", "not index"),
         Red("unit/spark/sinks/lake/test_names.py", "test_a_name_stays_when_one_comes_that_differs_by_case"),
     ),
-    "the-smaller-of-two-values-holds": breakage(
-        "a table reads as SELECT, whatever comes in what order how often",
-        "tailrace_spark.rowstate.plain:plain_merge",
-        compare("value > incoming_value", "<"),
-        Red(PLAIN, "test_plain_changes_merge_as_states_do"),
-    ),
     "what-a-partition-deletion-covers-is-merged-as-plain": breakage(
         "a table reads as SELECT, whatever comes in what order how often",
         "tailrace_spark.sinks.lake.fast_rows:StoredRows.intricate",
         drop("clustering < ROW"),
         Red(ROWS, "test_states_and_rows_are_those_of_objects"),
-    ),
-    "rows-that-are-there-are-appended": breakage(
-        "a table reads as SELECT, whatever comes in what order how often",
-        "tailrace_spark.sinks.lake.visible_rows:visible_changes",
-        drop("new = new and stored_rows.at.keys().isdisjoint(put)"),
-        Red("unit/spark/sinks/delta/test_current.py", "test_rows_that_are_there_are_put_in_their_place"),
-    ),
-    "what-columns-cannot-say-is-left-out": breakage(
-        "every value comes back bit for bit",
-        "tailrace_spark.sinks.lake.history:HistoryBatch._pour",
-        replace("[columns.taken[row] for row in odd]", "[]"),
-        Red(COLUMNS, "test_more_than_columns_take_at_once_are_all_there[changes]"),
-    ),
-    "large-values-fill-a-group-without-end": breakage(
-        "every value comes back bit for bit",
-        "tailrace_spark.sinks.arrow.change_columns:ChangeColumns.full",
-        drop("self._held >= self.octets"),
-        Red(COLUMNS, "test_large_values_end_a_group_sooner"),
-    ),
-    "only-the-first-part-of-a-batch-is-looked-for": breakage(
-        "a table reads as SELECT, whatever comes in what order how often",
-        "tailrace_spark.sinks.lake.visible_rows:visible_changes",
-        unwrap("new and stored_rows.at.keys().isdisjoint(put)", "stored_rows.at.keys().isdisjoint(put)"),
-        Red(READING, "test_rows_that_are_there_are_put_in_place_also_where_another_part_has_none"),
     ),
     "definitions-are-placed-by-what-was-there-before": breakage(
         "every value comes back bit for bit, and columns come and go",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tests.breakages.breakage import Needs, Red, breakage
-from tests.breakages.mutations import argument, drop, give, insert, replace, swap, together, unwrap
+from tests.breakages.mutations import argument, drop, give, insert, replace, swap, unwrap
 
 JOINING: Final = "integration/topology/test_three_nodes.py"
 CHANGING: Final = "integration/topology/test_changing_ring.py"
@@ -41,15 +41,6 @@ BREAKAGES: Final = {
         unwrap("commit.timestamp - LEEWAY_MS", "commit.timestamp"),
         Red("unit/schemas/test_generation_records.py", "test_what_breaks_a_rule_is_ignored[late by a millisecond]"),
     ),
-    "a-tail-without-its-signs": breakage(
-        "a key has the token that Cassandra gives it",
-        "tailrace_schemas.tokens:token",
-        unwrap("hash64(key)[0] if ... else ...", "hash64(key)[0]"),
-        Red(
-            "unit/schemas/test_tokens.py",
-            "test_cassandra_vectors[\\x80--5284281814142962636-7017059463262962058]",
-        ),
-    ),
     "tokens-without-their-sign": breakage(
         "a change and its stream have the same replicas",
         "tailrace_spark.streams.lookup:GenerationColumns.look_up",
@@ -76,15 +67,6 @@ BREAKAGES: Final = {
         "tailrace_spark.job.upkeep:WatermarkTracker._settle",
         replace("all", "any"),
         Red(COMPLETENESS, "test_a_topic_is_complete_once_the_stream_has_written_up_to_its_ends"),
-    ),
-    "the-ends-of-before-the-progress": breakage(
-        "what a host's progress covers is at or below the ends that are read after it",
-        "tailrace_spark.job.upkeep:Upkeep._mark",
-        together(
-            insert("ends = self._hosts.ends(tables)", before="published = ..."),
-            argument("self._marks.step(...)", 1, "ends"),
-        ),
-        Red(UPKEEP, "test_a_sink_is_told_what_is_complete_once_the_stream_has_written_it"),
     ),
     "a-log-table-at-its-first-change": breakage(
         "a log table is there before the first change of its table",

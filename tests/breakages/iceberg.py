@@ -17,12 +17,6 @@ BREAKAGES: Final = {
         constant("'0'", "4"),
         Red(HISTORY, "test_of_two_that_write_at_a_time_one_fails_and_finds_its_batch_done", "DID NOT RAISE"),
     ),
-    "iceberg-trusts-a-table-to-have-its-properties": breakage(
-        "of two writers at a time one fails, and finds its batch done",
-        "tailrace_spark.sinks.iceberg.store:IcebergStore._transaction",
-        replace("iceberg.properties.get(key)", "iceberg.properties.get(key, value)"),
-        Red(HISTORY, "test_a_refused_commit_is_not_made_again_over_another_writer_s", "DID NOT RAISE"),
-    ),
     "iceberg-forgets-to-merge-manifests": breakage(
         "a table of updates alone stays as quick to read",
         "tailrace_spark.sinks.iceberg.store:IcebergStore._commit_data_files",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tests.breakages.breakage import Red, breakage
-from tests.breakages.mutations import argument, constant, drop, replace, unwrap
+from tests.breakages.mutations import drop, replace, unwrap
 
 STORED: Final = "unit/spark/sinks/images/test_store.py"
 FILTERED: Final = "unit/spark/sinks/images/test_filters.py"
@@ -30,12 +30,6 @@ BREAKAGES: Final = {
         drop("partition.deletions = head.deletions"),
         Red(STORED, "test_what_is_covered_by_what_is_there_changes_nothing"),
     ),
-    "images-of-now": breakage(
-        "rows are looked at as they were when their change was merged",
-        "tailrace_spark.sinks.images.store:ImageStore._make",
-        argument("table.maker.of(...)", 2, "0"),
-        Red(STORED, "test_rows_are_looked_at_as_they_are_then"),
-    ),
     "a-task-tells-what-expired-elsewhere": breakage(
         "what expired is told once, by the task of its key",
         "tailrace_spark.sinks.images.state:ScopeState.due",
@@ -51,12 +45,6 @@ BREAKAGES: Final = {
             "test_tasks_of_an_earlier_plan_make_no_more_images",
             "DID NOT RAISE",
         ),
-    ),
-    "events-of-nothing": breakage(
-        "a row that a change left as it was has no event",
-        "tailrace_spark.sinks.kafka.debezium:DebeziumForm._events",
-        constant("image.op is not ImageOp.UPDATE or ...", True),
-        Red("unit/spark/sinks/kafka/test_debezium.py", "test_a_row_that_stays_as_it_was_has_no_event"),
     ),
     "deletions-without-tombstones": breakage(
         "a record without a value stands behind each deletion",

@@ -14,7 +14,6 @@ TRANSCODED: Final = "unit/changes/test_transcode.py"
 DEFINITIONS: Final = "integration/faults/test_definitions.py"
 COMMANDS: Final = "integration/test_commands.py"
 FORMS: Final = "unit/schemas/avro/test_forms.py"
-ROUTING: Final = "unit/publish/test_routing.py"
 
 BREAKAGES: Final = {
     "a-year-that-no-calendar-has": breakage(
@@ -67,20 +66,6 @@ BREAKAGES: Final = {
         Red(POSITION, "test_ddl_in_segments_without_cdc_data", r"(?m)not in \d+ s|^E +(AssertionError|assert)"),
         session="agent",
     ),
-    "a-definition-that-came-back-is-old-news": breakage(
-        "the last definition of a table in `.schemas` is its newest, also where a former one came back",
-        "tailrace.publish.kafka.topics:SchemaDestinations.announce",
-        constant("newest and ...", False),
-        Red(ROUTING, "test_a_definition_that_comes_back_is_announced_again"),
-        Red(ROUTING, "test_an_older_definition_is_announced_before_the_newest"),
-        Red(ROUTING, "test_a_start_announces_a_definition_that_came_back_while_no_agent_ran"),
-    ),
-    "a-repeated-announcement-is-none": breakage(
-        "a sink takes a definition that is announced again for the newest",
-        "tailrace_common.topics:SchemaReader.refresh",
-        drop("self._entries[record.key] = replace(existing, announced=record.offset)"),
-        Red("unit/common/test_topics.py", "test_a_schema_that_is_announced_again_has_the_later_offset"),
-    ),
     "a-hole-leaves-no-mark": breakage(
         "what DDL that nobody could read may concern is marked",
         "tailrace.schema.logged:cross",
@@ -129,24 +114,12 @@ BREAKAGES: Final = {
         Red(COMMANDS, "test_what_nothing_explains_is_parked_told_and_published_by_hand", r"not in \d+ s"),
         needs=Needs.NODE,
     ),
-    "the-rest-goes-with-the-unreadable": breakage(
-        "a quarantine concerns its own segment alone",
-        "tailrace.agent.loop:Session._quarantine",
-        replace("self._entries = ...", "self._entries.clear()"),
-        Red("unit/agent/test_loop.py", "test_bytes_that_do_not_decode_quarantine_their_segment"),
-    ),
     "a-truncation-in-one-partition": breakage(
         "a truncation is a change in every partition of its table's topic",
         "tailrace.publish.routing:Router.truncation",
         argument("range(route.partitions)", 0, "1"),
         Red(EVENTS, "test_everything_that_a_listener_would_hear_of", r"\[0, 1, 2, 0, 1, 2\]"),
         session="agent",
-    ),
-    "a-truncation-stands-where-its-record-does": breakage(
-        "a truncation stands before the changes that it left",
-        "tailrace.state:Truncation.effective_position",
-        give("self.position"),
-        Red("unit/agent/test_loop.py", "test_a_truncation_stands_before_the_changes_that_it_left"),
     ),
     "a-session-knows-its-own-changes-alone": breakage(
         "a truncation says where changes that it left were published before it, by an earlier session too",

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from tests.breakages.breakage import Needs, Red, breakage
-from tests.breakages.mutations import argument, constant, drop, give, insert, replace, unwrap
+from tests.breakages.mutations import argument, constant, drop, give, insert, replace
 
 SECURITY: Final = "integration/test_security.py"
-NONE_SHOWN: Final = r"if secret in text\] == \[\]"
 
 BREAKAGES: Final = {
     "an-abortable-error-is-retried": breakage(
@@ -32,27 +31,6 @@ BREAKAGES: Final = {
         ),
         session="agent",
     ),
-    "passwords-in-the-log": breakage(
-        "no secret in any log",
-        "tailrace.assembly.agent:AgentStart._connect",
-        insert(
-            """
-            login = self.settings.cluster
-            _LOG.debug("connecting as %s/%s", login.username, login.password and login.password.get_secret_value())
-            """,
-            before="cluster = ...",
-        ),
-        Red(SECURITY, "test_an_agent_with_the_rights_of_the_documentation_and_no_others", NONE_SHOWN),
-        session="security",
-    ),
-    "passwords-in-a-repr": breakage(
-        "no secret in any repr",
-        "tailrace_common.properties.passthrough:Properties._read",
-        unwrap("SecretStr(read_secret_file(...))", "read_secret_file(...)"),
-        Red(SECURITY, "test_kafka_by[PLAIN]", NONE_SHOWN),
-        Red(SECURITY, "test_kafka_by[SCRAM-SHA-512]", NONE_SHOWN),
-        needs=Needs.MORE,
-    ),
     "a-wrong-password-ends-the-agent": breakage(
         "an agent goes on when its passwords are right again, without a restart",
         "tailrace.assembly.agent:AgentStart._until_done",
@@ -74,25 +52,6 @@ BREAKAGES: Final = {
         Red(SECURITY, "test_kafka_refuses[PLAIN-wrong0-Authentication failed]", r"assert re\.search\(says"),
         Red(SECURITY, "test_kafka_refuses[SCRAM-SHA-512-wrong2-certificate verify failed]", r"re\.search\(says"),
         needs=Needs.MORE,
-    ),
-    "cassandras-reason-is-lost": breakage(
-        "health says what Cassandra refused",
-        "tailrace_common.cassandra_driver:said",
-        unwrap("... or type(error).__name__", "type(error).__name__"),
-        Red(SECURITY, "test_cassandra_refuses[wrong0-incorrect]", r"assert re\.search\(says"),
-        Red(SECURITY, "test_cassandra_refuses[wrong2-CERTIFICATE_VERIFY_FAILED]", r"assert re\.search\(says"),
-        needs=Needs.MORE,
-    ),
-    "what-a-registry-refused-stays-refused": breakage(
-        "what the registry refuses is held until its rule gives way",
-        "tailrace.agent.tables:TableTopics.open",
-        drop("not (self._refused and self._environment.clock() >= self._next)"),
-        Red(
-            "integration/test_registry.py",
-            "test_what_breaks_a_rule_is_reported_and_held_until_the_rule_gives_way",
-            r"prefix, topic\)\) == 2",
-        ),
-        session="agent",
     ),
     "types-that-are-named-by-who-comes-first": breakage(
         "the registry finds each version of a table's schema compatible",

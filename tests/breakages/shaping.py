@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tests.breakages.breakage import Needs, Red, breakage
-from tests.breakages.mutations import constant, drop, give, replace, unwrap
+from tests.breakages.mutations import constant, drop, replace, unwrap
 
 KNOWN: Final = "unit/spark/shaping/test_change_filters.py"
 FILTERED: Final = "integration/test_stream_tasks.py"
@@ -30,30 +30,6 @@ BREAKAGES: Final = {
         "tailrace_spark.sinks.lake.fast_rows:VisibleRowColumns.add",
         drop("self._clear(index)"),
         Red(CURRENT, "TestDeltaCurrent::test_a_row_has_nothing_of_a_row_that_does_not_match"),
-    ),
-    "unknown-is-taken-for-true": breakage(
-        "a row matches if the condition is true, not if it is null",
-        "tailrace_spark.merge.condition:RowPredicate.holds",
-        give("self._test(values) is not False"),
-        Red(
-            "unit/spark/shaping/test_conditions.py",
-            "test_a_row_matches_where_its_values_make_it_true[NOT row.total > 5-values2-False]",
-        ),
-    ),
-    "not-like-is-like": breakage(
-        "a row matches if the condition is true",
-        "tailrace_spark.shaping.conditions:_Reader._plain",
-        drop('if expression.args.get("negate"): ...'),
-        Red(
-            "unit/spark/shaping/test_conditions.py",
-            "test_a_row_matches_where_its_values_make_it_true[row.name NOT LIKE 'a%'-values16-False]",
-        ),
-    ),
-    "a-range-is-known-by-its-start": breakage(
-        "a deletion that a filter cannot be asked of goes to the sink",
-        "tailrace_spark.shaping.change_filters:known_key_columns",
-        drop("if start != end: ..."),
-        Red(KNOWN, "test_what_cannot_be_judged_goes_through[change8-2-True]", "assert"),
     ),
     "what-is-not-known-is-null": breakage(
         "a deletion that a filter cannot be asked of goes to the sink",

@@ -39,12 +39,6 @@ BREAKAGES: Final = {
         Red(FILES, "test_cut_off_at_any_step_a_batch_is_there_once_when_it_has_come_again[less, and the rest-tasks2]"),
         Red(FILES, "test_a_stream_without_its_checkpoint_writes_what_it_reads_in_the_stead_of_what_was_there"),
     ),
-    "a-file-that-begins-before-a-batch-is-written-beside": breakage(
-        "each change is there once",
-        "tailrace_spark.sinks.files.outlet:FilesBatch._is_kept",
-        constant("record_id.offset in again.kept", False),
-        Red(FILES, "test_a_stream_without_its_checkpoint_writes_what_it_reads_in_the_stead_of_what_was_there"),
-    ),
     "files-reach-further-than-was-noted": breakage(
         "each change is there once",
         "tailrace_spark.sinks.files.outlet:FilesBatch.commit",
@@ -71,19 +65,6 @@ BREAKAGES: Final = {
         Red(RING_DELAY, "test_a_sql_sink"),
         Red(RING_DELAY, "test_tables_of_a_lake_that_follow"),
         Red(RING_DELAY, "test_row_images"),
-    ),
-    "images-know-no-ring-delay": breakage(
-        "what was written behind a truncation has images, whichever host tells of that first",
-        "tailrace_spark.sinks.images.planning:images_for",
-        constant("around.ring_delay", 0.0),
-        Red(RING_DELAY, "test_row_images"),
-    ),
-    "a-truncation-goes-by-write-times": breakage(
-        "a truncation takes what stands before it in each host's log, whatever the write times",
-        "tailrace_spark.rowstate.truncation:TruncationState.covers",
-        replace("source.position <= newest.upto", "change_time(change) <= newest.written"),
-        Red("unit/spark/merge/test_batch_changes.py", "test_a_store_ends_as_a_select_of_all_replicas", "assert"),
-        Red("unit/spark/sinks/sql/test_tasks.py", "test_a_truncation_that_a_task_meets_is_the_drivers[postgresql]"),
     ),
     "a-json-plan-knows-one-time": breakage(
         "a change log has each change whole, with the times of its cells",
@@ -178,12 +159,6 @@ BREAKAGES: Final = {
         ),
         Red(PURGE, "test_what_another_forgets_between_two_questions_brings_nothing_back"),
     ),
-    "a-purge-takes-what-another-wrote": breakage(
-        "none of what is shown",
-        "tailrace_spark.sinks.opensearch.sink:forgotten",
-        argument("Op(document.id, document.version, None)", 1, "None"),
-        Red(PURGE, "test_a_document_that_another_writes_meanwhile_stays"),
-    ),
     "a-path-is-shown": breakage(
         "without anything that may be a secret",
         "tailrace_spark.sinks.http.settings:HttpSinkSettings.location",
@@ -225,15 +200,6 @@ BREAKAGES: Final = {
         give("False"),
         Red(BESIDE, "test_a_stream_knows_of_the_first_deletion_that_a_replay_writes[sqlite]", "assert"),
         Red(BESIDE, "test_a_stream_knows_of_a_truncation_that_a_replay_writes[sqlite]", "assert"),
-    ),
-    "a-replay-and-a-stream-undo-what-the-other-writes": breakage(
-        "a stream may write while letters are replayed",
-        "tailrace_spark.sinks.state_store.fences:TableTurns.take",
-        replace(
-            "sa.func.pg_advisory_xact_lock if self.alone else sa.func.pg_advisory_xact_lock_shared",
-            "sa.func.pg_advisory_xact_lock_shared",
-        ),
-        Red(BESIDE, "test_a_row_that_both_write_at_once_has_what_both_wrote[postgresql-the stream]"),
     ),
     "a-deletion-spares-what-was-written-at-its-microsecond": breakage(
         "the sink shows what SELECT answers",

@@ -10,7 +10,6 @@ from tests.breakages.mutations import argument, constant, drop, negate, replace,
 COMPARE: Final = "integration/snapshot/test_compare.py"
 PROGRESS: Final = "unit/spark/snapshot/test_progress.py"
 ROWS: Final = "unit/spark/snapshot/test_task_records.py"
-DOUBTS: Final = "unit/spark/snapshot/test_read_back.py"
 CHANGES: Final = "unit/spark/snapshot/test_changes.py"
 TRUNCATION: Final = "unit/spark/rowstate/test_truncation.py"
 STREAM: Final = "integration/snapshot/test_stream.py"
@@ -84,32 +83,11 @@ BREAKAGES: Final = {
         Red(STREAM, "test_a_round_is_read_again_as_it_was_planned_though_a_node_has_joined_since"),
         needs=Needs.NODE,
     ),
-    "a-row-is-lost-with-its-last-cell": breakage(
-        "a row that a snapshot has read exists as in Cassandra",
-        "tailrace_spark.snapshot.read_back:answer",
-        drop("marker = Marker(requested_at - GRACE_MICROS)"),
-        Red(DOUBTS, "test_a_row_that_select_returns_without_a_cell_gets_a_marker_and_others_get_nothing"),
-    ),
-    "a-total-is-added-to-the-shards": breakage(
-        "a table with counters that a snapshot has read shows the totals of Cassandra",
-        "tailrace_spark.rowstate.cells:total",
-        replace("_TOTAL in newest", "b'' in newest"),
-        Red(DOUBTS, "test_a_total_stands_for_all_shards_until_a_later_one_is_read"),
-    ),
     "a-row-that-was-read-back-is-kept-in-place-of-its-change": breakage(
         "of a table that waits the rows that were read back are kept, and their changes too",
         "tailrace_spark.sinks.sql.deferred:DeferredChange.digest",
         replace("(self.key, self.at, self.state)", "()"),
         Red("unit/spark/sinks/sql/test_deferred.py", "test_what_else_has_the_place_of_a_change_is_kept_beside_it"),
-    ),
-    "a-dead-node-has-its-ranges-read-beyond-the-limit": breakage(
-        "a node has no more requests than its limit, whoever is down",
-        "tailrace_spark.snapshot.ranges:tasks_of",
-        replace(
-            "all(tasks_of_node[node] < per_node for node in nodes)",
-            "all(tasks_of_node[node] <= per_node for node in nodes)",
-        ),
-        Red(PROGRESS, "test_a_round_noted_before_a_node_died_is_read_within_the_limit_at_its_replicas"),
     ),
     "null-and-a-value-compare-as-equal": breakage(
         "compare lists each row that differs",

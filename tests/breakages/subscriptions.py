@@ -18,12 +18,6 @@ CONTRACT: Final = "unit/server/meta/test_contract.py"
 SEATED: Final = "unit/spark/job/test_sharing.py"
 
 BREAKAGES: Final = {
-    "a-member-joins-a-reading-that-is-past-it": breakage(
-        "of subscriptions that read together each gets every change",
-        "tailrace_spark.job.sharing:may_join",
-        drop("not behind(member, reading)"),
-        Red(SEATED, "test_nobody_joins_a_reading_that_is_past_it_or_has_ended", "is None"),
-    ),
     "a-member-gets-what-it-has-read": breakage(
         "of subscriptions that read together each gets every change",
         "tailrace_spark.job.sharing:_is_unread",
@@ -52,12 +46,6 @@ BREAKAGES: Final = {
         constant("self._leases.snapshots(self._claim)", None),
         Red("unit/server/worker/test_keeping.py", "test_the_next_worker_has_the_ranges_of_the_last_one", "== "),
     ),
-    "a-reset-keeps-the-ranges-of-the-snapshot": breakage(
-        "a reset with a snapshot reads the tables from their first range",
-        "tailrace_server.meta.subscriptions:Subscriptions.change",
-        drop("snapshot"),
-        Red("unit/server/operations/test_operations.py", "test_a_reset_with_a_snapshot_forgets_its_ranges", "== "),
-    ),
     "a-reset-is-of-the-same-reading": breakage(
         "what a reset reads is written by sinks that keep each change",
         "tailrace_server.model.transitions:restarted",
@@ -84,12 +72,6 @@ BREAKAGES: Final = {
             drop("subscribe.c.token == claim.token"),
         ),
         Red(CONTRACT, "test_a_lapsed_owner_is_refused[sqlite]", "DID NOT RAISE"),
-    ),
-    "an-earlier-claim-of-ones-own-counts": breakage(
-        "a worker that has lost a subscription keeps no progress of it",
-        "tailrace_server.meta.leases:Leases._same",
-        compare("subscribe.c.token == claim.token", ">="),
-        Red(CONTRACT, "test_a_worker_keeps_nothing_by_an_earlier_claim_of_its_own[sqlite]", "DID NOT RAISE"),
     ),
     "a-claim-does-not-ask-whether-it-is-free": breakage(
         "a subscription has one owner at a time",

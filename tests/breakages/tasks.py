@@ -14,12 +14,6 @@ SEARCH_TASKS: Final = "unit/spark/sinks/opensearch/test_tasks.py"
 SQL_TASKS: Final = "unit/spark/sinks/sql/test_tasks.py"
 
 BREAKAGES: Final = {
-    "a-process-is-taken-for-another": breakage(
-        "a plan that failed is made again by the same process",
-        "tailrace_spark.sinks.state_store.fences:Claim._counted_up",
-        constant("token - 1 > self._tried", True),
-        Red(SQL_TASKS, "test_a_plan_that_failed_is_made_again[postgresql]", "FencedError: another process writes"),
-    ),
     "two-attempts-at-a-partition-write-at-once": breakage(
         "two attempts of Spark at a task leave the rows of one",
         "tailrace_spark.sinks.state_store.fences:begin_partition",
@@ -92,28 +86,11 @@ BREAKAGES: Final = {
         Red(CASSANDRA_TASKS, "test_a_late_attempt_writes_nothing_into_a_table_that_was_made_again"),
         needs=Needs.NODE,
     ),
-    "cassandra-tasks-make-tables": breakage(
-        "tables and columns are the driver's to make",
-        "tailrace_spark.sinks.cassandra.sink_base:WorkerStore.define",
-        replace("raise HereOnlyError(statement)", "super().define(statement)"),
-        Red(CASSANDRA_TASKS, "test_tables_and_their_columns_are_the_drivers", "DID NOT RAISE"),
-        needs=Needs.NODE,
-    ),
     "a-search-index-takes-what-is-older-than-its-truncation": breakage(
         "what a truncation took does not come back by a writer that had read before it",
         "tailrace_spark.sinks.opensearch.sink:OpensearchSink._follow",
         replace("index.fence", "index.drain"),
         Red(SEARCH_TASKS, "test_what_a_truncation_took_does_not_come_back_by_a_late_attempt_that_dies"),
-    ),
-    "a-search-index-stays-blocked": breakage(
-        "a truncation that is cut off is brought to its end",
-        "tailrace_spark.sinks.opensearch.sink:OpensearchSink._follow",
-        drop("index.drain()"),
-        Red(
-            SEARCH_TASKS,
-            "test_a_truncation_cut_off_at_any_request_is_brought_to_its_end[driver]",
-            "cluster_block|blocked by",
-        ),
     ),
     "tasks-letters-of-a-search-sink-are-lost": breakage(
         "tasks lose no dead letter",

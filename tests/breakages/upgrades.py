@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tests.breakages.breakage import Red, breakage
-from tests.breakages.mutations import constant, drop, negate, replace, unwrap
+from tests.breakages.mutations import constant, drop, replace, unwrap
 
 SQL: Final = "unit/spark/sinks/sql/test_versions.py"
 RECORDS: Final = "unit/upgrades/test_records.py"
@@ -36,23 +36,11 @@ BREAKAGES: Final = {
         drop("require_format(...)"),
         Red(RELEASE, "test_the_epoch_that_another_version_noted_ends_the_start", "DID NOT RAISE"),
     ),
-    "a-note-of-a-later-version-is-read": breakage(
-        "what another version wrote to keep is refused",
-        "tailrace_spark.job.checkpoint:decode_note",
-        drop("require_format(...)"),
-        Red(RECORDS, "test_what_another_version_wrote_is_refused[99-checkpoint-batch]", "DID NOT RAISE"),
-    ),
     "a-later-versions-tables-are-written": breakage(
         "tables that another version wrote into a SQL database are refused",
         "tailrace_spark.sinks.state_store.tables:make_tables",
         unwrap("formats.get(name, FORMAT)", "FORMAT"),
         Red(SQL, "test_tables_of_another_format_are_refused[sqlite-tailrace_streams]", "DID NOT RAISE"),
-    ),
-    "a-killed-start-leaves-no-formats": breakage(
-        "tables whose number a kill kept from being noted have it from the next start on",
-        "tailrace_spark.sinks.state_store.tables:make_tables",
-        negate("name not in formats"),
-        Red(SQL, "test_a_database_without_formats_goes_on_and_gets_them[sqlite]"),
     ),
     "parked-mutations-of-before-are-dead": breakage(
         "what an earlier version wrote to keep is read as it was meant",
