@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 from random import Random
 from typing import Self
@@ -109,6 +110,11 @@ def rows(database: Database) -> list[Row]:
     return sorted(database.select("SELECT id, v, w FROM shop_items"))
 
 
-def is_through(database: Database) -> bool:
-    shown = [key for key, _, _ in rows(database)]
+def are_last(keys: Iterable[int]) -> bool:
+    """Whether these are the keys of a copy that has the source's last rows, and none any more that expires."""
+    shown = list(keys)
     return sum(key >= 2 * IDS for key in shown) == LAST and not any(IDS <= key < 2 * IDS for key in shown)
+
+
+def is_through(database: Database) -> bool:
+    return are_last(key for key, _, _ in rows(database))

@@ -27,6 +27,7 @@ from tests.oracle.comparison import Downstream, Followed, Row
 from tests.oracle.stores import LakeTables, SearchIndexes
 from tests.postgres import new_database
 from tests.unit.spark.sinks.change_log_contract import Outside, once, place_of, require_order
+from tests.unit.spark.sinks.contract import Database
 from tests.unit.spark.sinks.delta.stores import DeltaStored, FollowedDelta
 from tests.unit.spark.sinks.files.stores import local
 from tests.unit.spark.sinks.http.posted import Posted
@@ -68,6 +69,13 @@ class Merged:
 
     def require(self, published: int) -> None:
         """What its rows show is all."""
+
+
+class _Sql(Merged):
+    def require(self, published: int) -> None:  # noqa: ARG002 - it is a Target's
+        """No change waits there any more."""
+        with closing(Database(str(self.section["url"]))) as database:
+            assert database.select("SELECT * FROM tailrace_deferred_changes") == []
 
 
 class Logged:
@@ -182,9 +190,13 @@ def _rabbitmq(ground: Ground) -> Target:
     return Logged(section_of(published.settings), published, ground.place)
 
 
+def sql_target(url: str, ground: Ground) -> Target:
+    """A SQL database."""
+    return _Sql({"url": url}, ground.stack.enter_context(closing(Downstream(url))))
+
+
 def _postgresql(ground: Ground) -> Target:
-    url = new_database()
-    return Merged({"url": url}, ground.stack.enter_context(closing(Downstream(url))))
+    return sql_target(new_database(), ground)
 
 
 def _cassandra(ground: Ground) -> Target:
