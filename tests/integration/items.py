@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterable
 from dataclasses import replace
 from random import Random
-from typing import Self
 
 from tailrace_schemas.change import Change, Marker
 from tests.integration.feed import Feed
+from tests.support.background import Background
 from tests.support.waiting import until
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import Database
@@ -73,15 +72,12 @@ class Source:
         return replace(change, marker=Marker(at, TTL_SECONDS, expires), cells=cells)
 
 
-class Load:
+class Load(Background):
     """Writes to the source, ten changes in a transaction every so many seconds, until the end of the `with`."""
 
     def __init__(self, feed: Feed, source: Source, seconds: float = 0.05) -> None:
-        self._feed = feed
-        self._source = source
-        self._seconds = seconds
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._write, name="load")
+        super().__init__(self._write, seconds)
+        self._feed, self._source = feed, source
         self.sent = 0
 
     def until(self, more: int) -> None:
@@ -90,18 +86,9 @@ class Load:
         until(lambda: self.sent >= goal, f"{more} more changes", 120, every=0.005)
 
     def _write(self) -> None:
-        while not self._over.wait(self._seconds):
-            changes = [self._source.statement() for _ in range(10)]
-            self._feed.publish(changes)
-            self.sent += len(changes)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_exc: object) -> None:
-        self._over.set()
-        self._thread.join()
+        changes = [self._source.statement() for _ in range(10)]
+        self._feed.publish(changes)
+        self.sent += len(changes)
 
 
 def rows(database: Database) -> list[Row]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 import re
-import threading
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from itertools import combinations
+from itertools import combinations, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +24,7 @@ from tailrace_schemas.streams import Generation, StreamId
 from tailrace_schemas.topics import Internal, internal_topic
 from tests.integration.agents import AgentProcess, cql, create_keyspace, in_log_order, published, settings_for
 from tests.integration.stream_settings import stream_settings
+from tests.support.background import Background
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -174,24 +174,14 @@ class Load:
     acknowledged: list[int] = field(default_factory=list)
     doubtful: int = 0
 
-    @contextmanager
-    def running(self) -> Iterator[None]:
+    def running(self) -> Background:
         """While it writes."""
-        stop = threading.Event()
-        writer = threading.Thread(target=self._write, args=(stop,))
-        writer.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            writer.join()
-
-    def _write(self, stop: threading.Event) -> None:
         insert_into = "INSERT INTO {}.t (k, v) VALUES (?, ?)"
         inserts = [self.session.prepare(insert_into.format(keyspace)) for keyspace in self.keyspaces]
-        key = 0
-        while not stop.wait(0.03):
-            key += 1
+        keys = count(1)
+
+        def write() -> None:
+            key = next(keys)
             try:
                 for insert in inserts:
                     self.session.execute(insert, (key, f"value {key}"))
@@ -199,6 +189,8 @@ class Load:
                 self.doubtful += 1
             else:
                 self.acknowledged.append(key)
+
+        return Background(write, 0.03)
 
     def until(self, more: int) -> None:
         """Wait for so many rows more."""

@@ -6,10 +6,8 @@ import json
 import os
 import shlex
 import signal
-import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -23,6 +21,7 @@ from tailrace_common.topics import ProgressReader, SchemaReader
 from tailrace_schemas.avro import decode
 from tailrace_schemas.position import Position
 from tests.integration.bench import Bench
+from tests.support.background import Background
 from tests.support.waiting import until
 
 
@@ -37,22 +36,9 @@ class Stage(Bench):
         self.write(keys, text=text)
         self.written = keys.stop
 
-    @contextmanager
-    def load(self) -> Iterator[None]:
+    def load(self) -> Background:
         """A row now and then, meanwhile."""
-        over = threading.Event()
-
-        def run() -> None:
-            while not over.wait(0.01):
-                self.write_more(3)
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        try:
-            yield
-        finally:
-            over.set()
-            thread.join()
+        return Background(lambda: self.write_more(3))
 
 
 @pytest.fixture

@@ -7,8 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from random import Random
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from cassandra import DriverException
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable, ResponseFuture
@@ -17,6 +16,7 @@ from cassandra.policies import ConstantReconnectionPolicy, FallthroughRetryPolic
 
 from tailrace.local import LocalCassandra
 from tests.integration.agents import BUSY_SECONDS
+from tests.support.background import Background
 from tests.support.waiting import until
 
 TABLES: Final = (
@@ -59,21 +59,20 @@ UNANSWERED: Final = (DriverException, NoHostAvailable, ConnectionException)
 """What the driver raises where a node refuses, or does not answer."""
 
 
-class Load:
-    """Statements from a thread of its own, `rate` a second, until it is closed. What Cassandra refuses or does not
-    answer is left at that: what was written is what the log has. `bulk` bytes is a large value's size."""
+class Load(Background):
+    """Statements, `rate` a second, until it is closed. What Cassandra refuses or does not answer is left at that: what
+    was written is what the log has. `bulk` bytes is a large value's size."""
 
     def __init__(
         self, cassandra: LocalCassandra, keyspace: str, *, seed: int = 1, rate: float = 300, bulk: int = 4000
     ) -> None:
+        super().__init__(self._send_some, 0.0)
         self.sent = 0
         self.refused = 0
         self._random = Random(seed)
         self._gap = 1 / rate
         self._bulk = bulk
-        self._over = threading.Event()
         self._turn = threading.Lock()
-        self._thread = threading.Thread(target=self._run, name="load")
         self._cluster = connect_again(cassandra)
         session = self._session = self._cluster.connect()
         self._kinds = [session.prepare(kind.replace("#", keyspace)) for kind in _KINDS]
@@ -84,35 +83,22 @@ class Load:
         with self._turn:
             yield
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.end()
-
     def until(self, more: int) -> None:
         """Wait until so many statements more were sent."""
         goal = self.sent + more
         until(lambda: self.sent >= goal, f"{more} more statements", 120, every=0.005)
 
     def end(self) -> None:
-        """No more of it; what is on its way is waited for. Idempotent."""
-        self._over.set()
-        if self._thread.ident is not None:
-            self._thread.join()
+        super().end()
         self._cluster.shutdown()
 
-    def _run(self) -> None:
-        while not self._over.is_set():
-            began = time.monotonic()
-            with self._turn:
-                flying = [self._send() for _ in range(_IN_FLIGHT)]
-                for one in flying:
-                    self._land(one)
-            self._over.wait(max(0.0, began + _IN_FLIGHT * self._gap - time.monotonic()))
+    def _send_some(self) -> None:
+        began = time.monotonic()
+        with self._turn:
+            flying = [self._send() for _ in range(_IN_FLIGHT)]
+            for one in flying:
+                self._land(one)
+        self.pause = max(0.0, began + _IN_FLIGHT * self._gap - time.monotonic())
 
     def _send(self) -> ResponseFuture | None:
         values = self._values()

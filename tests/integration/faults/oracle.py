@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import mmap
 import os
-import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 from uuid import UUID
 
@@ -25,6 +23,7 @@ from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import partition
 from tests.integration.agents import Published
 from tests.oracle.split import changes_of
+from tests.support.background import Background
 from tests.unit.changes.published import published as without_dropped
 
 Definitions = Mapping[UUID, Table]
@@ -50,7 +49,7 @@ class Fact:
         return self.table, self.place
 
 
-class Links:
+class Links(Background):
     """Hard links of every segment of a commit log, made in `folder` as soon as it appears, whoever deletes it later.
 
     They are made from the commit log's own directory: a segment has its link in cdc_raw from there, and not always.
@@ -58,11 +57,10 @@ class Links:
     """
 
     def __init__(self, commitlog: Path, folder: Path) -> None:
+        super().__init__(self._look, _LOOK_SECONDS)
         self._commitlog = commitlog
         self._folder = folder
         self._made: set[str] = set()
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="links")
 
     def paths(self) -> list[Path]:
         """The links, by segment id."""
@@ -72,18 +70,7 @@ class Links:
     def __enter__(self) -> Self:
         self._folder.mkdir()
         self._look()
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._over.wait(_LOOK_SECONDS):
-            self._look()
+        return super().__enter__()
 
     def _look(self) -> None:
         for name in os.listdir(self._commitlog):

@@ -113,7 +113,7 @@ class Copy:
         """Wait for the end of the snapshots, and that nothing differs."""
         stream.until(lambda: self.done, 2 * SECONDS)
         if self._program is not None:
-            self._program.stop()
+            self._program.end()
         self._writes.end()
         self._place.run(f"INSERT INTO KS.{self._name} (k, c, v) VALUES ({_LAST}, 0, 'last')")
         try:

@@ -24,6 +24,7 @@ from tailrace_spark.snapshot.progress import Snapshots, State, TableSnapshot
 from tests.integration.agents import AgentProcess, contact_of_node, cql, create_keyspace, settings_for, start_here
 from tests.integration.processes import PROGRAM
 from tests.oracle.comparison import Difference, Followed, Row, ask, differences
+from tests.support.background import Background
 from tests.support.waiting import text_of, until
 
 if TYPE_CHECKING:
@@ -147,25 +148,17 @@ def placed(
         session.execute(f"DROP KEYSPACE {keyspace}")
 
 
-class Writes:
-    """Writes into tables until the end of the `with`, in a thread: one statement after the other.
-
-    `pause` is in seconds, between two of them.
-    """
+class Writes(Background):
+    """Writes into tables, one statement after the other."""
 
     def __init__(self, place: Place, *names: str, seed: int = 1, pause: float = 0.01) -> None:
-        self._place = place
-        self._pause = pause
-        self._names = names
-        self._random = Random(seed)
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._write, name="writes")
+        super().__init__(self._write, pause)
+        self._place, self._names, self._random = place, names, Random(seed)
         self.count = 0
 
     def _write(self) -> None:
-        while not self._over.wait(self._pause):
-            self._place.run(self._statement())
-            self.count += 1
+        self._place.run(self._statement())
+        self.count += 1
 
     def _statement(self) -> str:
         random = self._random
@@ -186,18 +179,6 @@ class Writes:
                 return f"DELETE FROM KS.{name} WHERE k = {half} AND c >= {c}"
             case _:
                 return f"INSERT INTO KS.{name} (k, c, v, w) VALUES ({k}, {c}, '{random.random()}', {k})"
-
-    def __enter__(self) -> Writes:
-        self._thread.start()
-        return self
-
-    def end(self) -> None:
-        """Write no more."""
-        self._over.set()
-        self._thread.join()
-
-    def __exit__(self, *_: object) -> None:
-        self.end()
 
 
 class Running:

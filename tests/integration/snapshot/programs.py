@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Final
 
 from tailrace_schemas.table import Table
 from tests.corpus.kinds import Kinds
 from tests.integration.snapshot.following import Place
 from tests.oracle.writing import Source, Writer
+from tests.support.background import Background
 
 KINDS: Final = Kinds(
     counters=False, times=False, sparing=True, expiries=False, alterations=False, long_keys=False, finite=True,
@@ -19,20 +19,15 @@ deletions would lose against the markers of rows without a cell, and no list's e
 places."""
 
 
-class RandomWrites:
-    """The program of a seed in a keyspace of its own: its first statements at once, the others inside the `with`.
-
-    `pause` is in seconds, between two of them.
-    """
+class RandomWrites(Background):
+    """The program of a seed in a keyspace of its own: its first statements at once, the others inside the `with`."""
 
     def __init__(self, place: Place, keyspace: str, seed: int, first: int, *, pause: float) -> None:
+        super().__init__(self._write, pause)
         self._writer = Writer(Source(place.session, place.live), keyspace)
         self._script = self._writer.begin(seed, KINDS)
-        self._pause = pause
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._write, name=f"program {seed}")
         for _ in range(first):
-            self._writer.execute(self._script.next())
+            self._write()
 
     @property
     def tables(self) -> list[Table]:
@@ -45,18 +40,8 @@ class RandomWrites:
         return len(self._writer.lines)
 
     def _write(self) -> None:
-        while not self._over.wait(self._pause):
-            self._writer.execute(self._script.next())
-
-    def __enter__(self) -> RandomWrites:
-        self._thread.start()
-        return self
-
-    def stop(self) -> None:
-        """Write no more."""
-        self._over.set()
-        self._thread.join()
+        self._writer.execute(self._script.next())
 
     def __exit__(self, *_: object) -> None:
-        self.stop()
+        self.end()
         self._writer.drop()
