@@ -10,15 +10,13 @@ from contextlib import suppress
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from pyspark import SparkContext
-
 T = TypeVar("T")
 
 
 def die() -> None:
-    """kill -9 of the Java, then of this process."""
-    gateway = SparkContext._gateway
-    if gateway is not None:
+    """kill -9 of the Java, where this process has Spark, then of this process."""
+    spark: Any = sys.modules.get("pyspark")
+    if spark is not None and (gateway := spark.SparkContext._gateway) is not None:
         with suppress(ProcessLookupError):
             os.killpg(gateway.proc.pid, signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
@@ -30,6 +28,8 @@ class Death:
     def __init__(self) -> None:
         self.step: StrEnum | None = None
         self.left = 1
+        self.flush: Callable[[], object] = lambda: None
+        """What comes right before the end."""
 
     def take(self, steps: type[StrEnum]) -> None:
         """Take the step and the number from the arguments, whose others are the command's."""
@@ -40,6 +40,7 @@ class Death:
         if step is self.step:
             self.left -= 1
             if self.left <= 0:
+                self.flush()
                 die()
 
     def then(

@@ -7,11 +7,9 @@ Kafka: only so does the step show anything.
 from __future__ import annotations
 
 import os
-import signal
-import sys
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any
 
 from confluent_kafka import Producer
 
@@ -19,6 +17,7 @@ import tailrace_common.kafka.producer
 from tailrace.capture.cdcraw import CdcRaw
 from tailrace.cli.main import run
 from tailrace.publish.routing import Router
+from tests.integration.dying import Death
 
 
 class Step(StrEnum):
@@ -37,25 +36,7 @@ class Step(StrEnum):
     RELEASED = "after an index is deleted"
 
 
-T = TypeVar("T")
-
-
-class Death:
-    """Counts how often the process was at `step`, and ends it when it is time."""
-
-    step = Step.READ
-    left = 1
-    flush: Callable[[], object] = staticmethod(lambda: None)
-
-    @classmethod
-    def at(cls, step: Step) -> None:
-        """The process is at a step."""
-        if step is not cls.step:
-            return
-        cls.left -= 1
-        if cls.left <= 0:
-            cls.flush()
-            os.kill(os.getpid(), signal.SIGKILL)
+death = Death()
 
 
 class DyingProducer(Producer):
@@ -66,7 +47,7 @@ class DyingProducer(Producer):
         self._changes = 0
         self._told = False
         if "transactional.id" in config[0]:
-            Death.flush = lambda: self.flush(60)
+            death.flush = lambda: self.flush(60)
 
     def produce(self, topic: str, *record: Any, **more: Any) -> None:
         """Add a record, and die before or after it."""
@@ -77,7 +58,7 @@ class DyingProducer(Producer):
             self._told = True
             self._at(Step.OFFSETS)
         elif topic.endswith(".schema-history"):
-            Death.at(Step.HISTORY)
+            death.at(Step.HISTORY)
         elif topic.count(".") == 2:
             self._changes += 1
             self._at(Step.CHANGE)
@@ -91,39 +72,27 @@ class DyingProducer(Producer):
 
     def _at(self, step: Step) -> None:
         if self._changes:
-            Death.at(step)
-
-
-def _then(step: Step, call: Callable[..., T]) -> Callable[..., T]:
-    """The same, and then perhaps the end, where it gave anything."""
-
-    def called(*arguments: Any, **more: Any) -> T:
-        result = call(*arguments, **more)
-        if result:
-            Death.at(step)
-        return result
-
-    return called
+            death.at(step)
 
 
 def _unlink(unlink: Callable[..., None]) -> Callable[..., None]:
     def called(path: Any, *more: Any, **named: Any) -> None:
         name = os.fspath(path)
         if name.endswith(".log"):
-            Death.at(Step.UNLINKING)
+            death.at(Step.UNLINKING)
         unlink(path, *more, **named)
         if name.endswith(".log"):
-            Death.at(Step.UNLINKED)
+            death.at(Step.UNLINKED)
         elif name.endswith(".idx"):
-            Death.at(Step.RELEASED)
+            death.at(Step.RELEASED)
 
     return called
 
 
 if __name__ == "__main__":
-    Death.step, Death.left = Step(sys.argv.pop(1)), int(sys.argv.pop(1))
+    death.take(Step)
     tailrace_common.kafka.producer.Producer = DyingProducer  # type: ignore[attr-defined]  # not its own, so not exported
-    CdcRaw.read = _then(Step.READ, CdcRaw.read)  # type: ignore[method-assign]  # the point of it
-    Router.records = _then(Step.TRANSLATED, Router.records)  # type: ignore[method-assign]  # the same
+    CdcRaw.read = death.then(Step.READ, CdcRaw.read, bool)  # type: ignore[method-assign]  # the point of it
+    Router.records = death.then(Step.TRANSLATED, Router.records, bool)  # type: ignore[method-assign]  # the same
     os.unlink = _unlink(os.unlink)
     run()
