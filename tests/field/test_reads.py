@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -23,11 +23,11 @@ from tailrace_spark.cli.support import read_settings
 from tailrace_spark.comparison.source import source_rows
 from tailrace_spark.snapshot.progress import State
 from tailrace_spark.snapshot.publication import Publication, estimated
-from tailrace_spark.snapshot.publishing import NumberedSplit, PublishedRange, PublishTask
 from tailrace_spark.snapshot.reading import UnreadableError
 from tailrace_spark.snapshot.session import survey
 from tailrace_spark.snapshot.settings import SnapshotSettings
 from tests.integration.agents import create_keyspace, published, settings_for
+from tests.integration.snapshot.comparing import run_here
 from tests.integration.snapshot.following import placed
 from tests.oracle.comparison import Downstream
 from tests.support.waiting import until
@@ -56,11 +56,6 @@ MASKS: Final = CassandraSettings(
 CLEAR: Final = [(key, f"person {key}", key) for key in range(ROWS)]
 COLUMNS: Final = "shop.people.age, shop.people.name"
 MASKED: Final = f"Cassandra masks {COLUMNS} for this role: .* GRANT UNMASK ON TABLE shop.people"
-
-
-def run_here(work: Sequence[tuple[NumberedSplit, ...]], task: PublishTask) -> list[PublishedRange]:
-    """As Spark does, one after the other in this process."""
-    return [outcome for pieces in work for outcome in task(iter([pieces]))]
 
 
 def reading(settings: Settings, table: str, **options: object) -> SnapshotSettings:

@@ -21,7 +21,7 @@ from typing import Any, Final, Self
 from cassandra import ConsistencyLevel
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, Session
 from cassandra.policies import WhiteListRoundRobinPolicy
-from confluent_kafka import IsolationLevel, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # its __all__ forgets it
 
 from tailrace.capture.cdcraw import CdcRaw
@@ -271,6 +271,25 @@ class Published:
     offset: int
     key: bytes | None
     change: Change
+
+
+def raw_records(kafka: LocalKafka, topic: str) -> list[Any]:
+    """Every committed record of a topic with its headers, as the client has it, partition by partition in order."""
+    config = {"bootstrap.servers": kafka.bootstrap, "group.id": "raw", "isolation.level": "read_committed",
+              "enable.partition.eof": True, "auto.offset.reset": "earliest"}  # fmt: skip
+    with closing(Consumer(config)) as consumer:
+        partitions = consumer.list_topics(topic, timeout=60).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
+        records: list[Any] = []
+        at_end: set[int | None] = set()
+        while len(at_end) < len(partitions):
+            message = consumer.poll(60)
+            assert message is not None
+            if message.error() is not None:
+                at_end.add(message.partition())
+            else:
+                records.append(message)
+    return sorted(records, key=lambda message: (message.partition(), message.offset()))
 
 
 def published(kafka: LocalKafka, prefix: str, topic: str) -> list[Published]:

@@ -14,7 +14,7 @@ from random import Random
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its __all__ forgets most
     AdminClient,
     AlterConfigOpType,
@@ -38,6 +38,7 @@ from tailrace_schemas.errors import FencedError, RefusedError, ServiceError, Set
 from tailrace_schemas.position import Position
 from tailrace_schemas.progress import Progress, encode_progress, progress_key
 from tailrace_schemas.topics import Internal
+from tests.integration.agents import raw_records
 from tests.support.waiting import let_pass, until
 
 Config = dict[str, bool | int | float | str]
@@ -398,9 +399,7 @@ def test_a_record_for_which_the_header_has_no_room_has_none(desk: Desk) -> None:
         publisher.start()
         publisher.send_all([Record(desk.topic, 0, None, value) for value in (b"1", largest, b"2")], HEADERS)
         publisher.commit(at(1))
-    with closing(Consumer({**desk.config, "group.id": desk.prefix, "isolation.level": "read_committed"})) as consumer:
-        consumer.assign([TopicPartition(desk.topic, 0, 0)])
-        messages = [message for _ in range(3) if (message := consumer.poll(60)) is not None]
+    messages = raw_records(desk.kafka, desk.topic)
     assert [len(message.value() or b"") for message in messages] == [1, len(largest), 1]
     assert [message.headers() for message in messages] == [list(HEADERS), None, list(HEADERS)]
 

@@ -8,18 +8,16 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 
-from tailrace.local import LocalKafka
-from tailrace_common.kafka import TopicReader
 from tailrace_common.settings import Settings
 from tailrace_spark.job.metrics import StreamMetrics
 from tailrace_spark.job.progress import SinkInfo
 from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.sql.sink import SqlSink
+from tests.integration.agents import raw_records
 from tests.integration.bench import Bench
 from tests.postgres import new_database
 from tests.support.openlineage import LineageServer, require_valid
@@ -39,29 +37,11 @@ def lineage() -> Iterator[LineageServer]:
         yield server
 
 
-def headers_of(kafka: LocalKafka, topic: str) -> list[list[tuple[str, bytes]]]:
-    """The headers of every committed record."""
-    config: dict[str, bool | int | float | str] = {"bootstrap.servers": kafka.bootstrap}
-    with TopicReader(config, topic, beginning=True) as reader:
-        places = [(number, record.offset) for number, record in reader.read_to_end() if record.value is not None]
-    consumer = Consumer({**config, "group.id": topic, "isolation.level": "read_committed"})
-    headers: list[list[tuple[str, bytes]]] = []
-    with closing(consumer):
-        consumer.assign([TopicPartition(topic, number, 0) for number in {number for number, _ in places}])
-        while len(headers) < len(places):
-            for message in consumer.consume(len(places), 30):
-                assert message.error() is None
-                if message.value() is not None:
-                    pairs: Any = message.headers()  # its stub has a list of texts there
-                    headers.append(list(pairs or []))
-    return headers
-
-
 @pytest.mark.parametrize("execution", ["driver", "executors"])
 def test_a_change_is_followed_from_the_log_to_the_sink(
     spark: SparkSession, bench: Bench, receiver: OtlpReceiver, lineage: LineageServer, tmp_path: Path, execution: str
 ) -> None:
-    kafka, keyspace, topic = bench.kafka, bench.keyspace, bench.topic()
+    keyspace, topic = bench.keyspace, bench.topic()
     traces = {"endpoint": receiver.endpoint, "sample_ratio": 1.0}
     bench.create()
     with bench.agent(sections={"traces": traces}) as agent:
@@ -73,7 +53,8 @@ def test_a_change_is_followed_from_the_log_to_the_sink(
         assert agent.stop() == 0, agent.words()
     assert bench.key_counts() == Counter(range(ROWS))
     spans = {ids_of(span): span for span in receiver.named("tailrace.publish")}
-    counts = Counter(ids_in(value) for [(_, value)] in headers_of(kafka, topic))
+    headers = [record.headers() or [] for record in raw_records(bench.kafka, topic) if record.value() is not None]
+    counts = Counter(ids_in(value) for [(_, value)] in headers)
     sent = {ids: attributes_of(span)["messaging.batch.message_count"] for ids, span in spans.items()}
     assert {ids: sent[ids] for ids in counts} == counts
     assert all(span.status.code == 0 for span in spans.values())
@@ -111,7 +92,7 @@ def test_a_change_is_followed_from_the_log_to_the_sink(
     first, *_, last = lineage.events
     assert (first["eventType"], last["eventType"]) == ("START", "COMPLETE")
     assert [(data["namespace"], data["name"]) for data in last["inputs"]] == [
-        (f"kafka://{kafka.bootstrap}", topic),
+        (f"kafka://{bench.kafka.bootstrap}", topic),
         ("cassandra://c1:9042", f"{keyspace}.t"),
     ]
     assert [data["name"].rpartition(".")[2] for data in last["outputs"]] == [f"{keyspace}_t"]

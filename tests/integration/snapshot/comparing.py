@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, TypeVar
 
 from tailrace_spark.comparison.rows import Difference, Kind
 from tailrace_spark.comparison.run import Compared, Comparison, repair
-from tailrace_spark.comparison.source import ReadTask, TaskFindings
-from tailrace_spark.snapshot.ranges import Split as RangePiece
+
+Pieces = TypeVar("Pieces")
+Outcome = TypeVar("Outcome")
 
 
-def run_here(work: Sequence[tuple[RangePiece, ...]], task: ReadTask) -> list[TaskFindings]:
+def run_here(work: Sequence[Pieces], task: Callable[[Iterator[Pieces]], Iterable[Outcome]]) -> list[Outcome]:
     """As Spark does, one after the other in this process."""
-    return [outcome for splits in work for outcome in task(iter([splits]))]
+    return [outcome for pieces in work for outcome in task(iter([pieces]))]
 
 
 TABLE = "CREATE TABLE KS.t (k int, c int, s text STATIC, v text, w int, m map<text, int>, PRIMARY KEY (k, c))"

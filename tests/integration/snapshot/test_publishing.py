@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from cassandra.cluster import Session
-from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tailrace.local import LocalCassandra, LocalKafka
@@ -21,8 +20,9 @@ from tailrace_schemas.errors import FencedError, ServiceError, SettingsError
 from tailrace_spark.cli.support import read_settings
 from tailrace_spark.snapshot.publication import Publication
 from tailrace_spark.snapshot.publishing import NumberedSplit, PublishedRange, PublishTask
-from tests.integration.agents import cql, create_keyspace, published
+from tests.integration.agents import cql, create_keyspace, published, raw_records
 from tests.integration.snapshot.commands import Command, assert_once, fill, finish, kill_in_the_middle
+from tests.integration.snapshot.comparing import run_here
 
 
 @pytest.fixture
@@ -48,30 +48,6 @@ def publication_of(settings: Settings, table: object, **options: object) -> Publ
     asked = {"consistency": "ONE", "concurrent_ranges": 2, "ranges": 4, **options}
     reading = read_settings(settings, table=str(table), rows="changes", prefix=settings.topics.prefix, **asked)
     return Publication(settings, reading)
-
-
-def run_here(work: Sequence[tuple[NumberedSplit, ...]], task: PublishTask) -> list[PublishedRange]:
-    """As Spark does, one after the other in this process."""
-    return [outcome for splits in work for outcome in task(iter([splits]))]
-
-
-def raw_records(kafka: LocalKafka, topic: str) -> list[Any]:
-    """Every committed record of a topic with its headers, partition by partition in order."""
-    config = {"bootstrap.servers": kafka.bootstrap, "group.id": "raw", "isolation.level": "read_committed",
-              "enable.partition.eof": True, "auto.offset.reset": "earliest"}  # fmt: skip
-    with closing(Consumer(config)) as consumer:
-        partitions = consumer.list_topics(topic, timeout=60).topics[topic].partitions
-        consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
-        records: list[Any] = []
-        at_end: set[int | None] = set()
-        while len(at_end) < len(partitions):
-            message = consumer.poll(60)
-            assert message is not None
-            if message.error() is not None:
-                at_end.add(message.partition())
-            else:
-                records.append(message)
-    return sorted(records, key=lambda message: (message.partition(), message.offset()))
 
 
 @pytest.mark.promise("snapshot.kafka-once")
