@@ -9,15 +9,15 @@ import subprocess
 import sys
 import threading
 import urllib.request
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from tailrace.local import LocalKafka
 from tests.integration.processes import PROGRAM, CommandProcess, environment
 from tests.services.class_archive import quick_java_lines
-from tests.support.waiting import until
+from tests.support.waiting import text_of, until
 
 if TYPE_CHECKING:
     from tailrace_spark.job.stream import Stream
@@ -185,14 +185,36 @@ def kill_all(processes: list[int]) -> int:
     return killed
 
 
-@contextmanager
-def running(stream: Stream, stop: threading.Event) -> Iterator[None]:
-    """The stream runs while inside."""
-    thread = threading.Thread(target=stream.run, kwargs={"processingTime": "0 seconds"})
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join(60)
-    assert not thread.is_alive()
+class Running:
+    """A stream in a thread of its own, which the event ends. What it raised is raised at the end of the `with`."""
+
+    def __init__(self, stream: Stream, stop: threading.Event, **trigger: Any) -> None:
+        self.stream, self._stop, self._trigger = stream, stop, trigger
+        self.error: Exception | None = None
+        self.thread = threading.Thread(target=self._run, name="stream")
+
+    def _run(self) -> None:
+        try:
+            self.stream.run(**self._trigger)
+        except Exception as error:
+            self.error = error
+
+    def __enter__(self) -> Self:
+        self.thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._stop.set()
+        self.thread.join(120)
+        assert not self.thread.is_alive()
+        if self.error is not None and kind is None:
+            raise self.error
+
+    def until(self, condition: Callable[[], bool], seconds: float = 180, what: str = "") -> None:
+        """Wait for the condition; fails where the stream ends before."""
+        what = what or text_of(condition)
+        until(condition, what, seconds, over=lambda: not self.thread.is_alive(), state=self.state)
+
+    def state(self) -> object:
+        """What is told where that fails."""
+        return self.error or ""

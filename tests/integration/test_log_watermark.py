@@ -23,6 +23,7 @@ from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.registry import sink_of
 from tests.integration.agents import AgentProcess, appended, cql, create_keyspace, settings_for, start_here
 from tests.integration.stream_settings import stream_settings
+from tests.integration.streams import Running
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -106,16 +107,8 @@ def streaming(spark: SparkSession, settings: Settings) -> Iterator[None]:
     """The stream runs inside, as `tailrace stream` runs it."""
     name, _ = settings.stream_sink()
     stop = threading.Event()
-    with closing(sink_of(settings, name)) as sink:
-        stream = Stream(spark, settings, sink, stop=stop)
-        thread = threading.Thread(target=stream.run, name="stream")
-        thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            thread.join(SECONDS)
-        assert not thread.is_alive()
+    with closing(sink_of(settings, name)) as sink, Running(Stream(spark, settings, sink, stop=stop), stop):
+        yield
 
 
 @dataclass

@@ -28,7 +28,7 @@ from tests.integration.feed import GENERATION_AT, Feed
 from tests.integration.letters import letters_in
 from tests.integration.queries import status_of
 from tests.integration.stream_settings import stream_settings
-from tests.integration.streams import running
+from tests.integration.streams import Running
 from tests.postgres import new_database
 from tests.support.waiting import until
 from tests.unit.spark.cassandra import Log
@@ -172,7 +172,7 @@ def test_a_running_stream_takes_a_definition_that_is_announced_again_for_the_new
     [customer] = ORDERS.partition_key
     feed.publish([Log(replace(ORDERS, partition_key=(replace(customer, name="buyer"),))).insert(("b",), (1,), WRITTEN)])
     stream = Stream(spark, executed(settings, file), sink, stop=stop, on_batch=batches.append)
-    with closing(sink), running(stream, stop):
+    with closing(sink), Running(stream, stop, processingTime="0 seconds"):
         until(lambda: sum(batch.records for batch in batches) == 2, "2 records")
         assert "buyer" in file.columns("shop_orders")
         feed.add(ORDERS)
@@ -289,7 +289,7 @@ def test_a_running_stream_reads_new_tables_and_tells_of_itself(
     )
     feed.publish([*history(), *(old.insert((number,), (), WRITTEN, v=1) for number in range(20))])
     stream = Stream(spark, executed(settings, file), sink, stop=stop, on_batch=batches.append)
-    with closing(sink), running(stream, stop):
+    with closing(sink), Running(stream, stop, processingTime="0 seconds"):
         until(lambda: sum(batch.records for batch in batches) == len(history()) + 20, "all records")
         [query] = spark.streams.active
         run, before = query.runId, len(batches)
@@ -328,7 +328,7 @@ def test_it_waits_for_topics_and_the_first_generation(
 
     metrics = StreamMetrics()
     stream = Stream(spark, executed(settings, file), sink, stop=stop, on_batch=on_batch, metrics=metrics)
-    with closing(sink), running(stream, stop):
+    with closing(sink), Running(stream, stop, processingTime="0 seconds"):
         empty_feed.publish([LOG.insert(("a",), (1,), WRITTEN, amount="1")])
         until(lambda: "Batch 0 waits for the generations: Kafka: " in status_of(spark), "Kafka's trouble")
         commit = empty_feed.announce_half()

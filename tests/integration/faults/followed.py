@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from tailrace.local import LocalKafka
 from tailrace_common.settings import Settings
-from tailrace_schemas.errors import TailraceError
 from tailrace_schemas.table import Table
 from tailrace_spark.job.metrics import StreamMetrics
 from tailrace_spark.job.progress import SinkInfo
 from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.protocol import ReachableSink
 from tailrace_spark.sinks.sql.sink import SqlSink
+from tests.integration import streams
 from tests.integration.feed import Feed
-from tests.support.waiting import text_of, until
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import Database
 from tests.unit.tables import table
@@ -78,43 +76,24 @@ class Followed:
         return Running(self, stops=stops, once=once)
 
 
-class Running:
-    """A stream in a thread of its own. What it raised is raised at the end."""
+class Running(streams.Running):
+    """A stream into a sink of its own."""
 
     def __init__(self, followed: Followed, *, stops: bool, once: bool) -> None:
-        self._followed, self._stop, self._sink = followed, threading.Event(), followed.sink()
+        self._followed, self._sink, stop = followed, followed.sink(), threading.Event()
         self.metrics = StreamMetrics(SinkInfo("", "", followed.location, ""))
         settings = followed.settings(stops=stops)
-        stream = Stream(followed.spark, settings, self._sink, stop=self._stop, metrics=self.metrics)
-        trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": "0 seconds"}
-        self.error: TailraceError | None = None
-
-        def run() -> None:
-            try:
-                stream.run(**trigger)
-            except TailraceError as error:
-                self.error = error
-
-        self.thread = threading.Thread(target=run)
+        stream = Stream(followed.spark, settings, self._sink, stop=stop, metrics=self.metrics)
+        super().__init__(stream, stop, **({"availableNow": True} if once else {"processingTime": "0 seconds"}))
 
     def status(self) -> dict[str, Any]:
         status: dict[str, Any] = json.loads(json.dumps(self.metrics.status()))
         return status
 
-    def __enter__(self) -> Self:
-        self.thread.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._stop.set()
-        self.thread.join(120)
-        self._sink.close()
-        if self.error is not None and kind is None:
-            raise self.error
+    def __exit__(self, *exc: Any) -> None:
+        with closing(self._sink):
+            super().__exit__(*exc)
 
     def until_shown(self, which: Table, ids: set[int]) -> None:
         """Wait until the file has these rows of a table."""
         self.until(lambda: self._followed.ids(which) == ids)
-
-    def until(self, condition: Callable[[], bool]) -> None:
-        until(condition, text_of(condition), 180, over=lambda: not self.thread.is_alive(), state=lambda: self.error)

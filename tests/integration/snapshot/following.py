@@ -21,6 +21,7 @@ from tailrace_schemas.table import Table
 from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.snapshot.progress import Snapshots, State, TableSnapshot
+from tests.integration import streams
 from tests.integration.agents import AgentProcess, contact_of_node, cql, create_keyspace, settings_for, start_here
 from tests.integration.processes import PROGRAM
 from tests.oracle.comparison import Difference, Followed, Row, ask, differences
@@ -181,61 +182,30 @@ class Writes(Background):
                 return f"INSERT INTO KS.{name} (k, c, v, w) VALUES ({k}, {c}, '{random.random()}', {k})"
 
 
-class Running:
-    """A stream in a thread of this process."""
-
-    def __init__(self, stream: Stream, stop: threading.Event) -> None:
-        self.stream = stream
-        self._stop = stop
-        self.failure: Exception | None = None
-        self._thread = threading.Thread(target=self._run, name="stream")
-
-    def _run(self) -> None:
-        try:
-            self.stream.run()
-        except Exception as error:
-            self.failure = error
-
-    def start(self) -> None:
-        self._thread.start()
+class Running(streams.Running):
+    """A stream that tells of its snapshots."""
 
     @property
     def snapshots(self) -> Snapshots:
         return self.stream.snapshots
 
-    def until(self, met: Callable[[Snapshots], bool], seconds: float = 120) -> Snapshots:
+    def state(self) -> object:
+        return super().state() or self.snapshots
+
+    def until_met(self, met: Callable[[Snapshots], bool], seconds: float = 120) -> Snapshots:
         """Wait for the progress of its snapshots."""
-
-        def is_met() -> bool:
-            if self.failure is not None:
-                raise self.failure
-            return met(self.snapshots)
-
-        until(is_met, text_of(met), seconds, state=lambda: self.snapshots)
+        self.until(lambda: met(self.snapshots), seconds, text_of(met))
         return self.snapshots
 
-    def until_done(self, count: int = 1, seconds: float = 120) -> list[TableSnapshot]:
+    def until_done(self, count: int) -> list[TableSnapshot]:
         """Wait until so many snapshots have ended, and give them."""
-        value = self.until(lambda value: sum(one.state.ended for one in value.tables) >= count, seconds)
-        return list(value.tables)
-
-    def end(self) -> None:
-        self._stop.set()
-        self._thread.join()
-        if self.failure is not None:
-            raise self.failure
+        return list(self.until_met(lambda value: sum(one.state.ended for one in value.tables) >= count).tables)
 
 
-@contextmanager
-def running(place: Place, sink: Sink, settings: Settings) -> Iterator[Running]:
+def running(place: Place, sink: Sink, settings: Settings) -> Running:
     """A stream that runs inside the `with`."""
     stop = threading.Event()
-    stream = Running(place.stream(sink, settings, stop), stop)
-    stream.start()
-    try:
-        yield stream
-    finally:
-        stream.end()
+    return Running(place.stream(sink, settings, stop), stop)
 
 
 def done(snapshots: Snapshots) -> bool:

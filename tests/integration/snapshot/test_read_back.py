@@ -34,7 +34,7 @@ def followed(place: Place, name: str, execution: str) -> Iterator[tuple[Running,
     store = Downstream(url)
     settings = place.settings(name, execution=execution)
     with closing(store), closing(store.open(lambda: 1e9)) as sink, running(place, sink, settings) as stream:
-        stream.until(done)
+        stream.until_met(done)
         yield stream, store
         assert store.set_aside() == []
 
@@ -119,7 +119,7 @@ def test_a_letter_s_row_is_read_back_when_the_letter_is_replayed(place: Place) -
     topic = f"{place.prefix}.{place.keyspace}.letters"
     with closing(Downstream(url)) as store:
         with closing(store.open(lambda: 1e9)) as sink, running(place, sink, settings) as stream:
-            stream.until(done)
+            stream.until_met(done)
         place.run("DELETE v FROM KS.letters WHERE k = 1")  # the row stays: it has a marker, which the log never told
         with TopicReader({"bootstrap.servers": place.kafka.bootstrap}, topic, beginning=True) as reader:
             [(partition, record)] = until(lambda: [*reader.read_to_end()], "the change in the topic")

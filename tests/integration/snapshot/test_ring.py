@@ -113,17 +113,14 @@ def test_a_node_joins_and_another_one_dies_while_their_rows_are_read(
             "snapshot": {"ranges": 64, "page_rows": 50, "requests_per_node": 1, "concurrent_ranges": 3},
         }  # fmt: skip
         monkeypatch.setattr(tailrace_spark.job.snapshot_run, "next_least", lambda *_: 64)
-        stream = Running(Stream(spark, Settings.model_validate(settings), sink, stop=stop), stop)
-        stream.start()
-        try:
-            [snapshot] = stream.until(done, 900).tables
+        stream = Stream(spark, Settings.model_validate(settings), sink, stop=stop)
+        with Running(stream, stop) as running:
+            [snapshot] = running.until_met(done, 900).tables
             execute_concurrent_with_args(
                 session, session.prepare("UPDATE shop.t SET v = ? WHERE k = ?"),
                 [(f"later {k}", k) for k in range(0, ROWS, 10)], concurrency=8,
             )  # fmt: skip
-            stream.until(lambda _: differences(ask(session, [table]), store) == [], 300)
-        finally:
-            stream.end()
+            running.until(lambda: differences(ask(session, [table]), store) == [], 300)
     _LOG.info("%d rows in %d rounds, %d of them read again", snapshot.rows, snapshot.rounds,
               len(rounds.readers) - snapshot.rounds)  # fmt: skip
     assert rounds.before == {}

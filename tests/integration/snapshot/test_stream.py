@@ -67,7 +67,7 @@ def test_a_table_with_rows_before_its_log_comes_out_equal_while_it_is_written(
     connections = closing(store) if isinstance(store, Downstream) else nullcontext()
     with connections, closing(store.open(lambda: NEVER)) as sink, Writes(place, name) as writes:
         with running(place, sink, settings) as stream:
-            [snapshot] = stream.until(done).tables
+            [snapshot] = stream.until_met(done).tables
             assert snapshot.rows >= KEYS * 3
             assert snapshot.ranges >= 2
             assert snapshot.log_ends
@@ -135,11 +135,11 @@ def test_commands_read_a_partition_a_range_and_rows_by_a_condition_of_a_stream_t
         assert all(count > 5 for key, count in keys().items() if key in inside and key != 1000)
         command(place, sections, "start", name)
         command(place, sections, "pause", name)
-        stream.until(lambda value: len(value.tables) == 4)
+        stream.until_met(lambda value: len(value.tables) == 4)
         until(lambda: stream.snapshots.tables[3].state in (State.PAUSED, State.DONE), "a paused snapshot")
         if stream.snapshots.tables[3].state is State.PAUSED:
             command(place, sections, "resume", name)
-        stream.until(done)
+        stream.until_met(done)
         place.until_equal(store, "asked")
         lines = command(place, sections, "status", name).splitlines()
         assert len(lines) == 4
@@ -186,7 +186,7 @@ def test_rows_that_were_read_before_a_truncation_do_not_survive_it(
 
     Interruption(monkeypatch, 2, truncate)
     with copied(place, tmp_path, place.settings("truncated", limits=MANY)) as (stream, store):
-        stream.until(done)
+        stream.until_met(done)
         place.until_equal(store, "truncated")
         assert [row[:2] for row in store.rows(place.table("truncated"))] == [(3, 3)]
 
@@ -204,7 +204,7 @@ def test_an_altered_table_goes_on_with_its_new_definition(
 
     Interruption(monkeypatch, 2, alter)
     with copied(place, tmp_path, place.settings("altered", limits=MANY)) as (stream, store):
-        [snapshot] = stream.until(done).tables
+        [snapshot] = stream.until_met(done).tables
         place.until_equal(store, "altered")
     assert snapshot.rows > KEYS * 5
 
