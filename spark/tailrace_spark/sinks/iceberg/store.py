@@ -217,7 +217,7 @@ class IcebergStore:
         return opened
 
     def names(self) -> list[str]:
-        """The names of all tables, sorted: KEYSPACE.NAME, and those of states and dead letters."""
+        """The names of all tables, sorted: KEYSPACE.NAME, and those of states."""
         if not self._catalog_exists():
             return []
         with self.catalog.answering(self.path):

@@ -109,26 +109,11 @@ class Cluster:
         self.rows.setdefault(matched[1].replace('"', ""), {})[key] = values
 
     def select(self, statement: str, values: Sequence[str | int] = ()) -> Sequence[tuple[Any, ...]]:
-        """The question that is asked of watermarks, and the three of the letters' tables."""
+        """The question that is asked of watermarks."""
+        assert "complete_until" in statement
         self.connect()
-        if "complete_until" in statement:
-            watermark = self.watermarks().get(str(values[0]))
-            return [] if watermark is None else [watermark]
-        if "system_schema.tables" in statement:
-            return [(name.split(".")[0],) for name in self.tables if name.split(".")[1] == values[0]]
-        matched = re.search(r"FROM (\S+)", statement)
-        assert matched is not None
-        rows = self.rows.get(matched[1].replace('"', ""), {})
-        keys = [(row[0] or b"", _number(row[1]), _number(row[2])) for row in rows]
-        if "DISTINCT" in statement:
-            return list({(topic.decode(), partition) for topic, partition, _ in keys})
-        topic, partition, behind, most = values
-        found = [
-            (offset, row["schema_id"].decode(), row["reason"].decode(), row.get("message"))
-            for (of, at, offset), row in sorted(zip(keys, rows.values(), strict=True), key=lambda one: one[0])
-            if (of.decode(), at) == (topic, partition) and offset > int(behind)
-        ]
-        return found[: int(most)]
+        watermark = self.watermarks().get(str(values[0]))
+        return [] if watermark is None else [watermark]
 
     def logs(self) -> list[str]:
         """The log tables."""
