@@ -99,7 +99,7 @@ BREAKAGES: Final = {
     ),
     "an-error-is-told-at-once": breakage(
         "an error is raised when no request is under way",
-        "tailrace_spark.sinks.opensearch.pieces:merge_groups",
+        "tailrace_spark.sinks.opensearch.pieces:IndexMerge._merge",
         replace(
             "ThreadPoolExecutor(...)",
             "__import__('contextlib').nullcontext(ThreadPoolExecutor(at_once, thread_name_prefix='tailrace-search'))",

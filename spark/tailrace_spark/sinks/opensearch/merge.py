@@ -35,18 +35,15 @@ from tailrace_spark.sinks.opensearch.client import SearchClient
 from tailrace_spark.sinks.opensearch.documents import OWN, TABLE_ID, Document, Documents, digest
 from tailrace_spark.sinks.opensearch.index import StaleError, TableIndex
 from tailrace_spark.sinks.opensearch.state import (
-    KIND_HEAD,
     KIND_ROW,
     PartitionDocument,
     StoredDocuments,
     decode_head,
     decode_row,
-    encode_head,
-    encode_row,
-    head_deletes,
+    head_op,
     ordered,
-    own,
     row_deletes,
+    row_op,
 )
 
 _TRIES: Final = 50
@@ -253,13 +250,10 @@ class DocumentMerge:
                 if version is not None:
                     ops[identity] = Op(identity, version, None)
             elif row_key in stored_rows or not read.shows(identity, visible):
-                encoded = encode_row(row_key[0], row)
-                fields = own(
-                    KIND_ROW, encoded, visible=visible is not None, row_key=row_key, partition=read.digest(row_key[0]),
-                    expires=row.next_expiry,
-                    deletes=deletes[row_key] if row_key in deletes else row_deletes(row, self._now),
-                )  # fmt: skip
-                ops[identity] = Op(identity, version, {**(visible or {}), OWN: fields})
+                later = deletes[row_key] if row_key in deletes else row_deletes(row, self._now)
+                ops[identity] = row_op(
+                    identity, version, row_key, row, visible, later, partition=read.digest(row_key[0])
+                )
             named[identity] = row_key
         written = self._put(list(ops.values()), rows=True)
         lost |= {named[identity][0] for identity in written.conflicts}
@@ -301,11 +295,7 @@ class DocumentMerge:
         version = read.version(identity)
         if not head.rows and not head.pending:
             return Op(identity, version, None)
-        fields = own(
-            KIND_HEAD, encode_head(key, head), visible=visible is not None, row_key=(key, STATIC),
-            partition=read.digest(key), expires=head.expires, deletes=head_deletes(head, self._now),
-        )  # fmt: skip
-        return Op(identity, version, {**(visible or {}), OWN: fields})
+        return head_op(version, key, head, visible, self._now, partition=read.digest(key))
 
     def _put(self, ops: Sequence[Op], *, rows: bool = False) -> BulkResult:
         """Write documents; remember which rows are new. Raises StaleError after another writer's truncation."""

@@ -116,9 +116,31 @@ class IndexMerge:
         return len(outcome.rows)
 
     def _merge(self, batch: BatchChanges) -> MergeOutcome:
-        rows = -(-self._settings.bulk_documents // 2)  # a group's rows and partitions are then read by one request
-        at_once = self._settings.bulk_requests
-        return merge_groups(self._client, self._index, self.documents, self._now, batch, size=rows, at_once=at_once)
+        """Merge groups of rows, `bulk_requests` at a time.
+
+        Raises as `DocumentMerge.run` does, when no request is under way any more.
+        """
+        size = -(-self._settings.bulk_documents // 2)  # a group's rows and partitions are then read by one request
+        at_once, documents = self._settings.bulk_requests, self.documents
+
+        def merged(group: BatchChanges) -> MergeOutcome:
+            return DocumentMerge(self._client, self._index, documents, self._now).run(group)
+
+        if at_once == 1 or documents.whole_partitions or len(batch.rows) <= size:
+            return merged(batch)
+        together = {*batch.deletions, *batch.statics} if documents.table.clustering else set[bytes]()
+        outcome = MergeOutcome()
+        with ThreadPoolExecutor(at_once, thread_name_prefix="tailrace-search") as pool:
+            under_way = [pool.submit(merged, group) for group in groups(batch, size, together)]
+            try:
+                for future in under_way:
+                    done = future.result()
+                    outcome.rows |= done.rows
+                    outcome.refused |= done.refused
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)  # what has begun is waited for behind
+                raise
+        return outcome
 
 
 def shown_documents(table: Table, filters: RowFilters) -> Documents:
@@ -147,41 +169,6 @@ def _row_key(delivered: Delivered) -> RowKey:
     if change.static or change.clustering is None:
         return key, STATIC
     return key, ROW + clustering_key(change.table, change.clustering)
-
-
-def merge_groups(
-    client: SearchClient,
-    index: TableIndex,
-    documents: Documents,
-    now: int,
-    batch: BatchChanges,
-    *,
-    size: int,
-    at_once: int,
-) -> MergeOutcome:
-    """Merge what was gathered, `size` rows or so in a group and `at_once` groups at a time.
-
-    Raises as `DocumentMerge.run` does, when no request is under way any more.
-    """
-    if at_once == 1 or documents.whole_partitions or len(batch.rows) <= size:
-        return DocumentMerge(client, index, documents, now).run(batch)
-
-    def merged(group: BatchChanges) -> MergeOutcome:
-        return DocumentMerge(client, index, documents, now).run(group)
-
-    together = {*batch.deletions, *batch.statics} if documents.table.clustering else set[bytes]()
-    outcome = MergeOutcome()
-    with ThreadPoolExecutor(at_once, thread_name_prefix="tailrace-search") as pool:
-        under_way = [pool.submit(merged, group) for group in groups(batch, size, together)]
-        try:
-            for future in under_way:
-                done = future.result()
-                outcome.rows |= done.rows
-                outcome.refused |= done.refused
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)  # what has begun is waited for behind
-            raise
-    return outcome
 
 
 def groups(batch: BatchChanges, size: int, together: Collection[bytes] = ()) -> Iterator[BatchChanges]:

@@ -39,11 +39,9 @@ from tailrace_spark.sinks.opensearch.state import (
     PartitionDocument,
     decode_head,
     decode_row,
-    encode_head,
-    encode_row,
-    head_deletes,
-    own,
+    head_op,
     row_deletes,
+    row_op,
 )
 from tailrace_spark.sinks.protocol import BatchWrite, Capabilities, Definitions, Needed, here, nothing_needed
 from tailrace_spark.sinks.table_faults import is_of_table, reason_of, shown_in_sink
@@ -169,9 +167,6 @@ class OpensearchSink:
             shown_in_sink(self._filters, table if index is None else define(index.entry, table, announced).definition)
         return index or self._indexes.make(table, announced)
 
-    def _documents(self, definition: Table) -> Documents:
-        return shown_documents(definition, self._filters)
-
     def _prepare(self, table: Table, announced: int) -> None:
         """Have a table's index as this definition needs it, without what a truncation took."""
         index = self._index(table, announced)
@@ -179,7 +174,7 @@ class OpensearchSink:
             index.drain()
         index = self._noted(index, define(index.entry, table, announced))
         try:
-            self._erase(index, self._documents(index.entry.definition), int(self._clock()))
+            self._erase(index, shown_documents(index.entry.definition, self._filters), int(self._clock()))
         except StaleError as error:
             raise ServiceError(f"{table}: another writer changes its index; the batch is planned again") from error
 
@@ -188,10 +183,10 @@ class OpensearchSink:
         former = index.entry
         if entry == former and index.version is not None:
             return index
-        documents = self._documents(entry.definition)
+        documents = shown_documents(entry.definition, self._filters)
         if not widens(former.definition, entry.definition):
             new = self._indexes.successor(index, documents)
-            copy(self._client, index, new, documents, int(self._clock()))
+            _Copy(self._client, index, new, documents, int(self._clock())).run()
             new.note(entry)
             self._indexes.switch(index, new)
             return new
@@ -224,7 +219,7 @@ class OpensearchSink:
             return 0
 
     def _sweep(self, index: TableIndex, now: int) -> int:
-        documents = self._documents(index.entry.definition)
+        documents = shown_documents(index.entry.definition, self._filters)
         swept = self._erase(index, documents, now)
         due = {"range": {f"{OWN}.expires": {"lte": now}}}
         swept += self._look_at(index, documents, due, now)
@@ -299,12 +294,9 @@ def forgotten(document: StoredDocument, table: Table, horizon: int, now: int) ->
     if state.empty:
         return Op(document.id, document.version, None), written
     remaining = StoredRow((encode_state(state), *row.stored[1:]), row.written_as, state.next_expiry(after=now))
-    fields = own(
-        KIND_ROW, encode_row(key, remaining), visible=bool(document.source),
-        row_key=(key, ROW + clustering_key(table, row.written_as)), expires=remaining.next_expiry,
-        deletes=row_deletes(remaining, now),
-    )  # fmt: skip
-    return Op(document.id, document.version, {**(document.source or {}), OWN: fields}), written
+    row_key = key, ROW + clustering_key(table, row.written_as)
+    deletes = row_deletes(remaining, now)
+    return row_op(document.id, document.version, row_key, remaining, document.source or None, deletes), written
 
 
 def _head(document: StoredDocument, horizon: int, now: int) -> tuple[Op | None, int | None]:
@@ -326,23 +318,15 @@ def _head(document: StoredDocument, horizon: int, now: int) -> tuple[Op | None, 
     if not rows:
         return Op(document.id, document.version, None), newest
     remaining = PartitionDocument(rows, False, expires)
-    fields = own(
-        KIND_HEAD, encode_head(key, remaining), visible=bool(document.source), row_key=(key, STATIC), expires=expires,
-        deletes=head_deletes(remaining, now),
-    )  # fmt: skip
-    return Op(document.id, document.version, {**(document.source or {}), OWN: fields}), newest
-
-
-def copy(client: SearchClient, old: TableIndex, new: TableIndex, documents: Documents, now: int) -> None:
-    """Put every row and partition of `old` into `new`, as `documents` show it. Raises ServiceError, DecodeError.
-
-    Of partitions with static columns all rows are made together, so they must fit into memory.
-    """
-    client.refresh(old.index)
-    _Copy(client, old, new, documents, now).run()
+    return head_op(document.version, key, remaining, document.source or None, now), newest
 
 
 class _Copy:
+    """Puts every row and partition of `old` into `new`, as `documents` show it. Raises ServiceError, DecodeError.
+
+    Of partitions with static columns all rows are made together, so they must fit into memory.
+    """
+
     def __init__(self, client: SearchClient, old: TableIndex, new: TableIndex, documents: Documents, now: int) -> None:
         self._client = client
         self._old = old
@@ -351,6 +335,7 @@ class _Copy:
         self._now = now
 
     def run(self) -> None:
+        self._client.refresh(self._old.index)
         of_heads = {"term": {f"{OWN}.kind": KIND_HEAD}}
         for page in self._client.search(self._old.index, of_heads):
             for document in page:
@@ -378,12 +363,7 @@ class _Copy:
             for clustering, row in rows.items():
                 yield self._row((key, clustering), row, visible.get((key, clustering)))
         alone = visible.get((key, STATIC))
-        encoded = encode_head(key, head)
-        fields = own(
-            KIND_HEAD, encoded, visible=alone is not None, row_key=(key, STATIC), expires=head.expires,
-            deletes=head_deletes(head, self._now),
-        )  # fmt: skip
-        yield Op(head_id(digest(key)), None, {**(alone or {}), OWN: fields}, unchecked=True)
+        yield head_op(None, key, head, alone, self._now, unchecked=True)
 
     def _rows(self, page: list[StoredDocument]) -> Iterator[Op]:
         """Rows of partitions without static columns."""
@@ -403,13 +383,8 @@ class _Copy:
                 yield self._row(row_key, row, visible.get(row_key))
 
     def _row(self, row_key: RowKey, row: StoredRow, visible: Document | None) -> Op:
-        encoded = encode_row(row_key[0], row)
-        fields = own(
-            KIND_ROW, encoded, visible=visible is not None, row_key=row_key, expires=row.next_expiry,
-            deletes=row_deletes(row, self._now),
-        )  # fmt: skip
         identity = self._documents.id_of(row_key, row.written_as)
-        return Op(identity, None, {**(visible or {}), OWN: fields}, unchecked=True)
+        return row_op(identity, None, row_key, row, visible, row_deletes(row, self._now), unchecked=True)
 
     def _place(self, row: StoredRow) -> bytes:
         return ROW + clustering_key(self._documents.table, row.written_as)

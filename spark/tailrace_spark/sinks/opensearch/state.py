@@ -22,10 +22,19 @@ from librt.strings import BytesWriter
 from tailrace_schemas.cql.vint import read_signed, read_unsigned, write_signed, write_unsigned
 from tailrace_schemas.errors import TruncatedError, UnsupportedError
 from tailrace_spark.merge.partition import StoredRow
-from tailrace_spark.merge.stored_row import ROW, HeadRow, PartitionHead, RowKey, decode_stored, deletion_rows, head_of
+from tailrace_spark.merge.stored_row import (
+    ROW,
+    STATIC,
+    HeadRow,
+    PartitionHead,
+    RowKey,
+    decode_stored,
+    deletion_rows,
+    head_of,
+)
 from tailrace_spark.rowstate.partition import deletes_from, seconds
-from tailrace_spark.sinks.opensearch.bulk import StoredDocument, Version
-from tailrace_spark.sinks.opensearch.documents import Document, digest, head_id
+from tailrace_spark.sinks.opensearch.bulk import Op, StoredDocument, Version
+from tailrace_spark.sinks.opensearch.documents import OWN, Document, digest, head_id
 
 VERSION: Final = 1
 KIND_ROW, KIND_HEAD, KIND_TABLE = "row", "partition", "table"
@@ -142,6 +151,31 @@ def own(
     if deletes is not None:
         fields["deletes"] = deletes
     return fields
+
+
+def row_op(
+    identity: str, version: Version | None, row_key: RowKey, row: StoredRow, visible: Mapping[str, Any] | None,
+    deletes: int | None, *, partition: str | None = None, unchecked: bool = False,
+) -> Op:  # fmt: skip
+    """What puts a row there; `visible` is what searches return of it, the rest is as `own` and Op say."""
+    fields = own(
+        KIND_ROW, encode_row(row_key[0], row), visible=visible is not None, row_key=row_key, partition=partition,
+        expires=row.next_expiry, deletes=deletes,
+    )  # fmt: skip
+    return Op(identity, version, {**(visible or {}), OWN: fields}, unchecked)
+
+
+def head_op(
+    version: Version | None, key: bytes, head: PartitionDocument, visible: Mapping[str, Any] | None, now: int, *,
+    partition: str | None = None, unchecked: bool = False,
+) -> Op:  # fmt: skip
+    """The same of what is kept of a partition beside its rows."""
+    partition = partition or digest(key)
+    fields = own(
+        KIND_HEAD, encode_head(key, head), visible=visible is not None, row_key=(key, STATIC), partition=partition,
+        expires=head.expires, deletes=head_deletes(head, now),
+    )  # fmt: skip
+    return Op(head_id(partition), version, {**(visible or {}), OWN: fields}, unchecked)
 
 
 def row_deletes(row: StoredRow, now: int) -> int | None:
