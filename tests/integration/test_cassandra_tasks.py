@@ -22,10 +22,9 @@ from tailrace_schemas.cql.values import codec
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Delivered, MicroBatch, Piece, RecordId, Summary
-from tailrace_spark.sinks.cassandra.cluster import CassandraStore
 from tailrace_spark.sinks.cassandra.settings import CassandraSinkSettings
-from tailrace_spark.sinks.cassandra.sink_base import CassandraWriter
-from tailrace_spark.sinks.cassandra.tables import CassandraTablesSink, TablesOpener
+from tailrace_spark.sinks.cassandra.sink_base import CassandraSink, CassandraWriter, SinkOpener
+from tailrace_spark.sinks.cassandra.tables import CassandraTablesSink
 from tailrace_spark.sinks.protocol import HereOnlyError, write_here
 from tests.corpus.recording import select_bytes
 from tests.held import Record, hold
@@ -46,16 +45,16 @@ if TYPE_CHECKING:
 SECONDS = 60
 PARTITION: KafkaPartition = ("t.x", 0)
 _workers = count()
-_opened: list[CassandraTablesSink] = []
+_opened: list[CassandraSink] = []
 
 
 @dataclass(frozen=True)
-class Worker(TablesOpener):
+class Worker(SinkOpener):
     """That of one worker process: one of another number has a connection and a memory of its own."""
 
     number: int = 0
 
-    def open(self) -> CassandraTablesSink:
+    def open(self) -> CassandraSink:
         sink = super().open()
         _opened.append(sink)
         return sink
@@ -74,12 +73,11 @@ class Copy:
         section = CassandraSinkSettings.model_validate(
             {"contact_points": [self.node.address], "port": self.node.port, "request_timeout_seconds": SECONDS}
         )
-        return Worker("copy", section, self.letters, number=next(_workers))
+        return Worker(CassandraTablesSink, "copy", section, self.letters, number=next(_workers))
 
-    def sink(self) -> CassandraTablesSink:
+    def sink(self) -> CassandraSink:
         """A driver's."""
-        opener = self.opener()
-        return opener.sink(CassandraStore(opener.settings, "sink.copy"), opener)
+        return self.opener().sink()
 
     def task(self, task: CassandraWriter) -> CassandraWriter:
         """The same in a worker process of its own."""
@@ -122,7 +120,7 @@ def split_of(*changes: Change, begin: int = 0) -> Piece:
     )
 
 
-def planned(sink: CassandraTablesSink, *tables: Table) -> CassandraWriter:
+def planned(sink: CassandraSink, *tables: Table) -> CassandraWriter:
     return planned_by(CassandraWriter, sink, MicroBatch("s", 0, {PARTITION: 1 << 40}), list(enumerate(tables)))
 
 

@@ -80,7 +80,7 @@ class CassandraStore:
 
     def columns(self, keyspace: str, table: str) -> Mapping[str, str]:
         """The types of a table's columns by name, as the cluster prints them; empty where there is no such table."""
-        rows = self._execute(
+        rows = self.execute(
             "SELECT column_name, type FROM system_schema.columns WHERE keyspace_name = %s AND table_name = %s",
             (keyspace, table),
         )
@@ -89,11 +89,11 @@ class CassandraStore:
     def has_keyspace(self, keyspace: str) -> bool:
         """Whether there is such a keyspace."""
         query = "SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = %s"
-        return bool(self._execute(query, (keyspace,)))
+        return bool(self.execute(query, (keyspace,)))
 
     def layout(self, keyspace: str, table: str) -> tuple[Sequence[KeyColumn], frozenset[str]]:
         """A table's primary key, in its order, and its static columns; empty where there is no such table."""
-        rows = self._execute(
+        rows = self.execute(
             "SELECT kind, position, column_name, clustering_order FROM system_schema.columns WHERE keyspace_name = %s "
             "AND table_name = %s",
             (keyspace, table),
@@ -104,7 +104,7 @@ class CassandraStore:
 
     def identity(self, keyspace: str, table: str) -> tuple[UUID, str] | None:
         """The id and the comment of a table; None where there is no such table."""
-        rows = self._execute(
+        rows = self.execute(
             "SELECT id, comment FROM system_schema.tables WHERE keyspace_name = %s AND table_name = %s",
             (keyspace, table),
         )
@@ -112,7 +112,7 @@ class CassandraStore:
 
     def fields(self, keyspace: str, user_type: str) -> Mapping[str, str]:
         """The types of a user type's fields by name, in their order; empty where there is no such type."""
-        rows = self._execute(
+        rows = self.execute(
             "SELECT field_names, field_types FROM system_schema.types WHERE keyspace_name = %s AND type_name = %s",
             (keyspace, user_type),
         )
@@ -121,7 +121,7 @@ class CassandraStore:
     def define(self, statement: str) -> None:
         """Run a statement that makes or alters a table or type; the driver waits until the nodes agree."""
         with suppress(AlreadyExists):  # another stream was faster
-            self._execute(statement)
+            self.execute(statement)
 
     def apply(self, mutations: Iterable[Mutation]) -> None:
         """Write mutations in any order, small ones together; some of them may be written where it raises."""
@@ -137,9 +137,18 @@ class CassandraStore:
         except Exception as error:
             raise self._failed(error) from error
 
-    def select(self, statement: str, values: Sequence[str | int] = ()) -> Sequence[tuple[Any, ...]]:
-        """The rows of a SELECT, all of them; `%s` in the statement stand for the values."""
-        return self._execute(statement, tuple(values))
+    def execute(self, statement: str, values: tuple[str | int, ...] | None = None) -> list[tuple[Any, ...]]:
+        """The rows of a statement, all of them; `%s` in it stand for the values."""
+        self.connect()
+        assert self._session is not None  # noqa: S101 - connect made it
+        try:
+            return list(self._session.execute(statement, values))
+        except AlreadyExists:
+            raise
+        except _REFUSALS as error:
+            raise RefusedError(said(error)) from error
+        except Exception as error:
+            raise self._failed(error) from error
 
     def close(self) -> None:
         """End the driver's threads and connections."""
@@ -180,18 +189,6 @@ class CassandraStore:
             except Exception as error:
                 raise self._failed(error) from error
         return prepared
-
-    def _execute(self, statement: str, values: tuple[str | int, ...] | None = None) -> list[tuple[Any, ...]]:
-        self.connect()
-        assert self._session is not None  # noqa: S101 - connect made it
-        try:
-            return list(self._session.execute(statement, values))
-        except AlreadyExists:
-            raise
-        except _REFUSALS as error:
-            raise RefusedError(said(error)) from error
-        except Exception as error:
-            raise self._failed(error) from error
 
     def _failed(self, error: Exception) -> ServiceError:
         return failed(self._settings, error)

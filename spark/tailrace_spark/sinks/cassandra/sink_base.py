@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from math import inf
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, TypeVar
 from uuid import UUID
 
 from tailrace_schemas.cql.types import CqlType, quote_identifier, user_types_in
@@ -27,9 +27,8 @@ from tailrace_schemas.table_json import table_to_json
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import CommitMessage, DeadLetter, Delivered, MicroBatch, Piece, Summary
 from tailrace_spark.sinks.cassandra.cluster import CassandraStore, RefusedError
-from tailrace_spark.sinks.cassandra.cql import Mutation
-from tailrace_spark.sinks.cassandra.settings import keyspace_name
-from tailrace_spark.sinks.letters import Letters
+from tailrace_spark.sinks.cassandra.settings import CassandraTargetSettings, keyspace_name
+from tailrace_spark.sinks.letters import LOGGED, Letters
 from tailrace_spark.sinks.protocol import (
     BatchWrite,
     Capabilities,
@@ -58,29 +57,7 @@ UNSUPPORTED_SECONDS: Final = 60.0
 log = logging.getLogger("tailrace_spark")
 
 
-class Store(Protocol):
-    """What such sinks ask of a cluster (tailrace_spark.sinks.cassandra.cluster.CassandraStore, which see)."""
-
-    def connect(self) -> None: ...
-
-    def has_keyspace(self, keyspace: str) -> bool: ...
-
-    def columns(self, keyspace: str, table: str) -> Mapping[str, str]: ...
-
-    def identity(self, keyspace: str, table: str) -> tuple[UUID, str] | None: ...
-
-    def fields(self, keyspace: str, user_type: str) -> Mapping[str, str]: ...
-
-    def define(self, statement: str) -> None: ...
-
-    def apply(self, mutations: Iterable[Mutation]) -> None: ...
-
-    def select(self, statement: str, values: Sequence[str | int] = ()) -> Sequence[tuple[Any, ...]]: ...
-
-    def close(self) -> None: ...
-
-
-def make_types(store: Store, keyspace: str, types: Iterable[CqlType]) -> None:
+def make_types(store: CassandraStore, keyspace: str, types: Iterable[CqlType]) -> None:
     """Make the user types that columns of these types need, and widen those that lack fields.
 
     Raises UnsupportedError where one has other fields there, of other types or in another order, such as after a field
@@ -122,7 +99,7 @@ def _type_name(keyspace: str, user_type: CqlType) -> str:
     return f"{quote_identifier(keyspace)}.{quote_identifier(user_type.name)}"
 
 
-def require_readable(store: Store, keyspace: str, name: str) -> None:
+def require_readable(store: CassandraStore, keyspace: str, name: str) -> None:
     """Raises SettingsError for a table of another version. One that is not there is none."""
     identity = store.identity(keyspace, name)
     if identity is not None:
@@ -130,7 +107,7 @@ def require_readable(store: Store, keyspace: str, name: str) -> None:
         require_format(f"the table {keyspace}.{name}", int(noted) if noted.isdigit() else noted, FORMAT)
 
 
-def make_table(store: Store, keyspace: str, name: str, columns: str) -> None:
+def make_table(store: CassandraStore, keyspace: str, name: str, columns: str) -> None:
     """Make a table of these columns and this key; another stream may have made it meanwhile. Raises RefusedError."""
     store.define(
         f"CREATE TABLE IF NOT EXISTS {quote_identifier(keyspace)}.{name} ({columns}) "
@@ -196,10 +173,25 @@ class WorkerStore(CassandraStore):
         raise HereOnlyError(statement)
 
 
-class Opener(Protocol):
-    """Makes the sink of a worker process; equal ones share it. It is pickled, and has secrets."""
+@dataclass(frozen=True, slots=True)
+class SinkOpener:
+    """Makes sinks by [sink.NAME]: the driver's and, by `open`, those of worker processes; equal ones share it.
 
-    def open(self) -> CassandraSink: ...
+    It is pickled, and has secrets.
+    """
+
+    kind: type[CassandraSink]
+    name: str
+    settings: CassandraTargetSettings = field(repr=False)
+    letters: Letters = LOGGED
+
+    def open(self) -> CassandraSink:
+        """One that makes no tables and types."""
+        return self.kind(WorkerStore(self.settings, f"sink.{self.name}"), self.settings, self.letters)
+
+    def sink(self) -> CassandraSink:
+        """The driver's, for which tasks write too."""
+        return self.kind(CassandraStore(self.settings, f"sink.{self.name}"), self.settings, self.letters, self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +202,7 @@ class CassandraWriter:
     sink knows of each table, with the offset in `.schemas` that it is of.
     """
 
-    opener: Opener = field(repr=False)
+    opener: SinkOpener = field(repr=False)
     refused: Mapping[str, str]
     definitions: Mapping[str, tuple[int, Table]] = field(default_factory=dict, repr=False)
 
@@ -226,10 +218,13 @@ class CassandraSink(ABC):
 
     _writers: TableWriters[Any]
 
-    def __init__(self, store: Store, keyspace: str, letters: Letters, opener: Opener | None = None) -> None:
-        """`keyspace`: the template of those there. With an `opener` executors write too."""
+    def __init__(
+        self, store: CassandraStore, settings: CassandraTargetSettings, letters: Letters,
+        opener: SinkOpener | None = None,
+    ) -> None:  # fmt: skip
+        """With an `opener` executors write too."""
         self._store = store
-        self._keyspace = keyspace
+        self._keyspace = settings.keyspace
         self._letters = letters
         self._opener = opener
         self._shares = False  # of others, which the driver may make tables ready for again
@@ -359,8 +354,4 @@ def _words(error: BaseException) -> str:
     return str(error) if isinstance(error, RefusedError) else reason_of(error)
 
 
-def _open(opener: Opener) -> CassandraSink:
-    return opener.open()
-
-
-_SINKS: Final = WorkerCache(_open)
+_SINKS: Final = WorkerCache[SinkOpener, CassandraSink](lambda opener: opener.open())

@@ -9,12 +9,13 @@ from tailrace_spark.sinks.protocol import ReachableSink
 from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
 
 
-def _open_rows(name: str, settings: CassandraSinkSettings, around: Surroundings) -> ReachableSink:
-    from tailrace_spark.sinks.cassandra.cluster import CassandraStore
-    from tailrace_spark.sinks.cassandra.tables import TablesOpener
+def _open(name: str, settings: CassandraSinkSettings | LogTablesSinkSettings, around: Surroundings) -> ReachableSink:
+    from tailrace_spark.sinks.cassandra.log.sink import LogTablesSink
+    from tailrace_spark.sinks.cassandra.sink_base import SinkOpener
+    from tailrace_spark.sinks.cassandra.tables import CassandraTablesSink
 
-    opener = TablesOpener(name, settings, around.letters)
-    return opener.sink(CassandraStore(settings, f"sink.{name}"), opener)
+    kind = LogTablesSink if isinstance(settings, LogTablesSinkSettings) else CassandraTablesSink
+    return SinkOpener(kind, name, settings, around.letters).sink()
 
 
 CASSANDRA: Final = SinkType(
@@ -26,17 +27,9 @@ CASSANDRA: Final = SinkType(
     extra="spark",
     packages=("cassandra",),
     document="docs/sinks/cassandra.md",
-    open=_open_rows,
+    open=_open,
     where="contact_points",
 )
-
-
-def _open_log_tables(name: str, settings: LogTablesSinkSettings, around: Surroundings) -> ReachableSink:
-    from tailrace_spark.sinks.cassandra.cluster import CassandraStore
-    from tailrace_spark.sinks.cassandra.log.sink import LogOpener
-
-    opener = LogOpener(name, settings, around.letters)
-    return opener.sink(CassandraStore(settings, f"sink.{name}"), opener)
 
 
 LOG_TABLES: Final = SinkType(
@@ -48,5 +41,5 @@ LOG_TABLES: Final = SinkType(
     extra="spark",
     packages=("cassandra",),
     document="docs/log-tables.md",
-    open=_open_log_tables,
+    open=_open,
 )

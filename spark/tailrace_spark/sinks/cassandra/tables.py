@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
@@ -16,14 +16,8 @@ from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Summary
 from tailrace_spark.sinks.cassandra.cluster import CassandraStore, KeyColumn
 from tailrace_spark.sinks.cassandra.cql import Mutation, Writes, check_writable, target_type
 from tailrace_spark.sinks.cassandra.settings import CassandraSinkSettings
-from tailrace_spark.sinks.cassandra.sink_base import (
-    CassandraSink,
-    TableWriters,
-    TargetName,
-    WorkerStore,
-    make_types,
-)
-from tailrace_spark.sinks.letters import LOGGED, Letters
+from tailrace_spark.sinks.cassandra.sink_base import CassandraSink, SinkOpener, TableWriters, TargetName, make_types
+from tailrace_spark.sinks.letters import Letters
 from tailrace_spark.sinks.table_faults import is_of_table, reason_of, refusals_of
 
 log = logging.getLogger("tailrace_spark")
@@ -47,17 +41,12 @@ class CassandraTablesSink(CassandraSink):
     (docs/sinks/cassandra.md) or the cluster refuses goes to the dead letters.
     """
 
-    _store: CassandraStore
-
     def __init__(
-        self,
-        store: CassandraStore,
-        settings: CassandraSinkSettings,
-        letters: Letters,
-        opener: TablesOpener | None = None,
-    ) -> None:
+        self, store: CassandraStore, settings: CassandraSinkSettings, letters: Letters,
+        opener: SinkOpener | None = None,
+    ) -> None:  # fmt: skip
         """With an `opener` tasks write too."""
-        super().__init__(store, settings.keyspace, letters, opener)
+        super().__init__(store, settings, letters, opener)
         self._settings = settings
         self._writers = TableWriters(self._ready, time.time)
 
@@ -132,23 +121,6 @@ class CassandraTablesSink(CassandraSink):
 
     def _target_name(self, table: Table) -> TargetName:
         return self._keyspace_of(table.keyspace), table.name
-
-
-@dataclass(frozen=True, slots=True)
-class TablesOpener:
-    """Makes the sink of a worker process. `name` is the sink's."""
-
-    name: str
-    settings: CassandraSinkSettings = field(repr=False)
-    letters: Letters = LOGGED
-
-    def open(self) -> CassandraTablesSink:
-        """As Opener says."""
-        return self.sink(WorkerStore(self.settings, f"sink.{self.name}"))
-
-    def sink(self, store: CassandraStore, opener: TablesOpener | None = None) -> CassandraTablesSink:
-        """One by these settings; with an `opener` the driver's."""
-        return CassandraTablesSink(store, self.settings, self.letters, opener)
 
 
 def _identify(table: Table, name: str, identity: tuple[UUID, str] | None) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import struct
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from tailrace_schemas.change import Change
@@ -15,7 +15,7 @@ from tailrace_schemas.errors import ServiceError, UnsupportedError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Summary
 from tailrace_spark.merge.table_record import merge_definitions
-from tailrace_spark.sinks.cassandra.cluster import RefusedError
+from tailrace_spark.sinks.cassandra.cluster import CassandraStore, RefusedError
 from tailrace_spark.sinks.cassandra.cql import ABSENT, Value, mutation_of
 from tailrace_spark.sinks.cassandra.log.layout import (
     LogTable,
@@ -43,11 +43,9 @@ from tailrace_spark.sinks.cassandra.sink_base import (
     CassandraSink,
     CassandraWriter,
     NoKeyspaceError,
-    Opener,
-    Store,
+    SinkOpener,
     TableWriters,
     TargetName,
-    WorkerStore,
     make_table,
     make_types,
     require_readable,
@@ -71,7 +69,7 @@ class Watermarks:
     empty, its row is removed first. Everything raises ServiceError, and RefusedError where there is no keyspace.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: CassandraStore) -> None:
         self._store = store
         self._made: set[str] = set()
         self._written: dict[Log, tuple[int | None, str]] = {}
@@ -115,7 +113,7 @@ class Watermarks:
                 f"SELECT toUnixTimestamp(complete_until), waits_for FROM {_name(log[0])} "  # noqa: S608 - names are quoted
                 "WHERE table_name = %s"
             )
-            rows = self._store.select(query, (log[1],))
+            rows = self._store.execute(query, (log[1],))
             self._written[log] = (rows[0][0], rows[0][1] or "") if rows else (None, "")
         return self._written[log]
 
@@ -149,25 +147,17 @@ class LogTablesSink(CassandraSink):
     """
 
     def __init__(
-        self, store: Store, *, keyspace: str = "{keyspace}", ttl_seconds: int = 86_400,
-        keep_dropped: bool = False, streamed: bool = True, lateness_ms: int = 30_000,
-        clock: Callable[[], float] = time.monotonic, opener: Opener | None = None, makes_tables: bool = True,
-        letters: Letters = LOGGED,
+        self, store: CassandraStore, settings: LogTablesSinkSettings, letters: Letters = LOGGED,
+        opener: SinkOpener | None = None,
     ) -> None:  # fmt: skip
-        """`keyspace` is the log tables', `ttl_seconds` for how long rows stay (0: for ever).
-        `keep_dropped`: log tables keep the columns that their tables drop; `streamed`: data that nodes streamed and
-        logged once more are written too. `lateness_ms` is as WatermarkedSink says.
-        With an `opener` tasks write too; their own sinks make no tables."""
-        super().__init__(store, keyspace, letters, opener)
-        self._ttl = ttl_seconds
-        self._keep_dropped = keep_dropped
-        self._streamed = streamed
-        self._lateness_ms = lateness_ms
+        """With an `opener` tasks write too; their own sinks make no tables."""
+        super().__init__(store, settings, letters, opener)
+        self._settings = settings
+        self._keep_dropped = settings.dropped_columns == "keep"
         self._watermarks = Watermarks(store)
         self._known: dict[str, tuple[int, Table]] = {}
         self._noted: dict[int, tuple[Table, int]] = {}
-        self._writers = TableWriters(self._prepare, clock)
-        self._makes_tables = makes_tables
+        self._writers = TableWriters(self._prepare, time.monotonic)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -188,7 +178,7 @@ class LogTablesSink(CassandraSink):
 
     @property
     def lateness_ms(self) -> int:
-        return self._lateness_ms
+        return round(self._settings.lateness_seconds * 1000)
 
     def complete(self, watermarks: Iterable[Watermark]) -> None:
         """As WatermarkedSink says; tables without a log have none."""
@@ -246,7 +236,8 @@ class LogTablesSink(CassandraSink):
         return True
 
     def _piece(self, piece: Piece, letters: list[DeadLetter]) -> Summary:
-        chosen = (update for update in updates_of(piece.changes) if self._streamed or not was_streamed(update))
+        streamed = self._settings.streamed == "write"
+        chosen = (update for update in updates_of(piece.changes) if streamed or not was_streamed(update))
         updates = [self._update(changes, letters) for changes in chosen]
 
         def again() -> list[Update]:
@@ -272,7 +263,7 @@ class LogTablesSink(CassandraSink):
             return Update(None, [], changes)
 
     def _apply(self, updates: Iterable[Update]) -> None:
-        self._store.apply(mutations_of(updates, self._ttl))
+        self._store.apply(mutations_of(updates, self._settings.ttl_seconds))
 
     def _prepare(self, table: Table) -> LogInsert:
         """What writes a definition's changes; its log table is made or altered first. Raises as `_made`."""
@@ -298,10 +289,10 @@ class LogTablesSink(CassandraSink):
         make_types(self._store, log.keyspace, log.columns.values())
         existing = self._store.columns(log.keyspace, log.name)
         if not existing:
-            if not self._makes_tables:
+            if self._shares:  # the driver alone makes it, and forgets how far a former one was complete
                 raise HereOnlyError(f"there is no {log}")
             self._watermarks.forget((log.keyspace, log.name))
-            self._store.define(create_statement(log, self._ttl))
+            self._store.define(create_statement(log, self._settings.ttl_seconds))
             _LOG.info("%s has the log table %s", log.base, log)
         elif missing := missing_columns(log, existing):
             self._store.define(add_statement(log, missing))
@@ -326,29 +317,6 @@ class LogTablesSink(CassandraSink):
     def _forget(self) -> None:
         super()._forget()
         self._watermarks.look_again()
-
-
-@dataclass(frozen=True, slots=True)
-class LogOpener:
-    """Makes the sink of a worker process. `name` is the sink's."""
-
-    name: str
-    settings: LogTablesSinkSettings = field(repr=False)
-    letters: Letters = LOGGED
-
-    def open(self) -> LogTablesSink:
-        """As Opener says."""
-        return self.sink(WorkerStore(self.settings, f"sink.{self.name}"), makes_tables=False)
-
-    def sink(self, store: Store, opener: Opener | None = None, *, makes_tables: bool = True) -> LogTablesSink:
-        """One by these settings; with an `opener` the driver's."""
-        settings = self.settings
-        return LogTablesSink(
-            store, keyspace=settings.keyspace, ttl_seconds=settings.ttl_seconds,
-            keep_dropped=settings.dropped_columns == "keep", streamed=settings.streamed == "write",
-            lateness_ms=round(settings.lateness_seconds * 1000), opener=opener, makes_tables=makes_tables,
-            letters=self.letters,
-        )  # fmt: skip
 
 
 def _insert_of(log: LogTable, own: LogTable, existing: Mapping[str, str]) -> LogInsert:

@@ -18,6 +18,10 @@ from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId
 from tailrace_spark.sinks.cassandra.cluster import RefusedError
 from tailrace_spark.sinks.cassandra.cql import ABSENT, Mutation
 from tailrace_spark.sinks.cassandra.log.rows import write_times
+from tailrace_spark.sinks.cassandra.log.sink import LogTablesSink
+from tailrace_spark.sinks.cassandra.settings import LogTablesSinkSettings
+from tailrace_spark.sinks.cassandra.sink_base import SinkOpener
+from tailrace_spark.sinks.letters import LOGGED, Letters
 from tests.unit.spark.cassandra import Log
 from tests.unit.tables import table
 
@@ -108,12 +112,21 @@ class Cluster:
         key = row[:1] if names[0] == "table_name" else row[:3]
         self.rows.setdefault(matched[1].replace('"', ""), {})[key] = values
 
-    def select(self, statement: str, values: Sequence[str | int] = ()) -> Sequence[tuple[Any, ...]]:
+    def execute(self, statement: str, values: Sequence[str | int] = ()) -> Sequence[tuple[Any, ...]]:
         """The question that is asked of watermarks."""
         assert "complete_until" in statement
         self.connect()
         watermark = self.watermarks().get(str(values[0]))
         return [] if watermark is None else [watermark]
+
+    @staticmethod
+    def settings(**settings: object) -> LogTablesSinkSettings:
+        return LogTablesSinkSettings.model_validate({"contact_points": ["h"], **settings})
+
+    def sink(self, letters: Letters = LOGGED, opener: SinkOpener | None = None, **settings: object) -> LogTablesSink:
+        """One by these settings that writes here."""
+        store: Any = self
+        return LogTablesSink(store, self.settings(**settings), letters, opener)
 
     def logs(self) -> list[str]:
         """The log tables."""

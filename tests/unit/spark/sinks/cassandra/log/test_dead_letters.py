@@ -16,7 +16,6 @@ from tailrace_schemas.ring import Node, Ring
 from tailrace_schemas.streams import build_generation
 from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId
 from tailrace_spark.job.replay import ReplayCounts, replay_letters
-from tailrace_spark.sinks.cassandra.log.sink import LogTablesSink
 from tailrace_spark.sinks.protocol import write_here
 from tailrace_spark.source.decode import pieces
 from tailrace_spark.streams.lookup import StreamTable
@@ -50,7 +49,7 @@ def test_an_update_is_written_with_all_of_its_changes_wherever_a_part_of_the_let
     """One that lacks a change stays: its rows would be numbered as if there were none before them."""
     cluster, letters, understand = Cluster(), MemoryLetters(), partial(pieces, schemas=SCHEMAS)
     whole, cut, wide = list(update(1, 3, 0)), list(update(2, 3, 3)), list(update(3, 2, 6))
-    with closing(LogTablesSink(cluster, letters=letters)) as sink:
+    with closing(cluster.sink(letters)) as sink:
 
         def replayed() -> ReplayCounts:
             done = replay_letters(letters, sink, understand, lambda _: None, STREAMS, per_batch=2)

@@ -12,7 +12,6 @@ from tailrace_schemas.change import STREAMED
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.sinks.cassandra.cql import Mutation
-from tailrace_spark.sinks.cassandra.log.sink import LogTablesSink
 from tailrace_spark.sinks.cassandra.settings import keyspace_name
 from tailrace_spark.sinks.protocol import Watermark, write_here
 from tests.support.letters import MemoryLetters
@@ -24,7 +23,7 @@ from tests.unit.tables import table
 
 def test_the_log_table_is_made_and_written() -> None:
     cluster = Cluster()
-    sink = LogTablesSink(cluster)
+    sink = cluster.sink()
     first = [LOG.insert((1,), (number,), 5, v="x") for number in range(3)]
     assert write_here(sink, [piece(first, [LOG.delete((1,), (1,), 6)])]) == Summary(4, 4, 0)
     rows = cluster.rows["shop.orders_scylla_cdc_log"]
@@ -34,7 +33,7 @@ def test_the_log_table_is_made_and_written() -> None:
     before = dict(rows)
     again = piece(first, [LOG.delete((1,), (1,), 6)])
     assert write_here(sink, [again]) == Summary(4, 4, 0)
-    assert write_here(LogTablesSink(cluster), [again, again]) == Summary(8, 8, 0)
+    assert write_here(cluster.sink(), [again, again]) == Summary(8, 8, 0)
     assert cluster.rows["shop.orders_scylla_cdc_log"] == before
     assert len(cluster.statements) == 2, "the log, and the table of watermarks"
 
@@ -42,7 +41,7 @@ def test_the_log_table_is_made_and_written() -> None:
 def test_columns_are_added_in_one_statement_before_their_first_change() -> None:
     """A reader never finds a column without the one that says of its deletion."""
     cluster = Cluster()
-    sink = LogTablesSink(cluster)
+    sink = cluster.sink()
     write_here(sink, [piece([LOG.insert((1,), (1,), 5, v="x")])])
     before = len(cluster.statements)
     sink.announce([(9, WIDER)])
@@ -59,7 +58,7 @@ def test_columns_are_added_in_one_statement_before_their_first_change() -> None:
 
 def test_tables_of_a_keyspace_that_does_not_exist_hold_up_no_others() -> None:
     cluster = Cluster()
-    sink = LogTablesSink(cluster)
+    sink = cluster.sink()
     elsewhere = table({"id": "int"}, keyspace="gone", name="orders")
     with pytest.raises(ServiceError, match=r"gone.orders_scylla_cdc_log: no such keyspace; the keyspace must exist"):
         sink.announce([(2, elsewhere), (3, ORDERS)])
@@ -72,7 +71,7 @@ def test_tables_of_a_keyspace_that_does_not_exist_hold_up_no_others() -> None:
 @pytest.mark.promise("log-tables.columns")
 def test_a_dropped_column_goes_from_the_log_and_older_changes_leave_it_out() -> None:
     cluster = Cluster()
-    sink = LogTablesSink(cluster)
+    sink = cluster.sink()
     sink.announce([(1, ORDERS), (2, WIDER)])
     write_here(sink, [piece([Log(WIDER).insert((1,), (1,), 6)])])
     sink.announce([(3, NARROWED)])
@@ -89,7 +88,7 @@ def test_a_dropped_column_goes_from_the_log_and_older_changes_leave_it_out() -> 
 
 def test_a_dropped_column_stays_where_it_is_to_be_kept() -> None:
     cluster = Cluster()
-    sink = LogTablesSink(cluster, keep_dropped=True)
+    sink = cluster.sink(dropped_columns="keep")
     sink.announce([(1, ORDERS), (2, WIDER), (3, NARROWED)])
     write_here(sink, [piece([Log(WIDER).insert((1,), (1,), 6, v="x")])])
     assert {"m", "cdc$deleted_m", "cdc$deleted_elements_m"} <= cluster.tables[ORDERS_LOG].keys()
@@ -98,7 +97,7 @@ def test_a_dropped_column_stays_where_it_is_to_be_kept() -> None:
 
 def test_a_column_that_comes_back_is_added_again() -> None:
     cluster = Cluster()
-    sink = LogTablesSink(cluster)
+    sink = cluster.sink()
     sink.announce([(1, WIDER), (2, NARROWED)])
     assert "m" not in cluster.tables[ORDERS_LOG]
     again = replace(WIDER, dropped=NARROWED.dropped)
@@ -108,20 +107,20 @@ def test_a_column_that_comes_back_is_added_again() -> None:
 
 def test_only_columns_of_our_own_log_tables_are_dropped() -> None:
     cluster = Cluster()
-    LogTablesSink(cluster).announce([(1, WIDER)])
+    cluster.sink().announce([(1, WIDER)])
     cluster.comments[ORDERS_LOG] = "made by its owner"
     cluster.tables[ORDERS_LOG]["note"] = "text"
-    LogTablesSink(cluster).announce([(2, NARROWED)])
+    cluster.sink().announce([(2, NARROWED)])
     assert {"m", "note"} <= cluster.tables[ORDERS_LOG].keys()
     cluster.comments[ORDERS_LOG] = "CDC log for shop.orders"
-    LogTablesSink(cluster).announce([(2, NARROWED)])
+    cluster.sink().announce([(2, NARROWED)])
     assert "m" not in cluster.tables[ORDERS_LOG]
     assert "note" in cluster.tables[ORDERS_LOG]
 
 
 def test_a_key_column_that_was_renamed_is_written_under_its_newest_name() -> None:
     cluster = Cluster()
-    sink = LogTablesSink(cluster)
+    sink = cluster.sink()
     write_here(sink, [piece([LOG.insert((1,), (1,), 5, v="x")])])
     [number] = ORDERS.clustering
     renamed = replace(ORDERS, clustering=(replace(number, name="number"),))
@@ -150,7 +149,7 @@ def test_of_many_updates_the_refused_ones_are_found_by_halves() -> None:
 
     cluster = Counting(refuses=b"refused")
     updates = [[LOG.insert((1,), (number,), number, v="refused" if number == 40 else "x")] for number in range(64)]
-    sink = LogTablesSink(cluster)
+    sink = cluster.sink()
     sink.announce([(1, ORDERS)])
     before = cluster.writes
     assert write_here(sink, [piece(*updates)]) == Summary(
@@ -165,7 +164,7 @@ def test_two_tables_never_share_a_log() -> None:
     cluster = Cluster(keyspaces=frozenset({"all"}))
     other = Log(replace(ORDERS, keyspace="store", id=UUID(int=8)))
     letters = MemoryLetters()
-    sink = LogTablesSink(cluster, keyspace="all", letters=letters)
+    sink = cluster.sink(keyspace="all", letters=letters)
     found = write_here(sink, [piece([LOG.insert((1,), (1,), 5, v="x")], [other.insert((1,), (2,), 6, v="x")])])
     assert found == Summary(1, 1, 1)
     [letter] = letters.all
@@ -174,7 +173,7 @@ def test_two_tables_never_share_a_log() -> None:
 
 def test_a_table_made_again_without_a_column_sets_aside_what_its_log_has_no_place_for() -> None:
     cluster, letters = Cluster(), MemoryLetters()
-    sink = LogTablesSink(cluster, letters=letters)
+    sink = cluster.sink(letters=letters)
     anew = replace(ORDERS, id=UUID(int=9), regular=())
     sink.announce([(1, ORDERS), (2, anew)])
     assert write_here(sink, [piece([LOG.insert((1,), (1,), 5, v="x")], [Log(anew).insert((1,), (2,), 6)])]) == Summary(
@@ -187,12 +186,12 @@ def test_a_table_made_again_without_a_column_sets_aside_what_its_log_has_no_plac
 def test_another_keyspace_and_a_user_type_that_has_grown() -> None:
     cluster = Cluster(keyspaces=frozenset({"shop_log"}), types={"shop_log.addr": {"street": "text"}})
     typed = Log(table({"id": "int"}, regular={"u": "addr"}, keyspace="shop", name="people"))
-    write_here(LogTablesSink(cluster, keyspace="{keyspace}_log"), [piece([typed.insert((1,), (), 5)])])
+    write_here(cluster.sink(keyspace="{keyspace}_log"), [piece([typed.insert((1,), (), 5)])])
     assert list(cluster.types["shop_log.addr"]) == ["street", "zip", "tags"]
     assert [*cluster.logs()] == ["shop_log.people_scylla_cdc_log"]
     for other in ({"road": "text"}, {"street": "int"}):
         older = Cluster(keyspaces=frozenset({"shop_log"}), types={"shop_log.addr": dict(other)})
-        sink = LogTablesSink(older, keyspace="{keyspace}_log")
+        sink = older.sink(keyspace="{keyspace}_log")
         assert write_here(sink, [piece([typed.insert((1,), (), 5)])]) == Summary(dead_letters=1)
         assert older.types == {"shop_log.addr": other}, "values have their fields by place, as bytes"
 
@@ -203,7 +202,7 @@ def test_the_longest_names_have_a_keyspace_and_logs_that_cassandra_takes() -> No
     keyspace = keyspace_name("{keyspace}_log", LONG_NAMES[0].keyspace)
     assert len(keyspace) == 48
     cluster = Cluster(keyspaces=frozenset({keyspace}))
-    sink = LogTablesSink(cluster, keyspace="{keyspace}_log")
+    sink = cluster.sink(keyspace="{keyspace}_log")
     assert write_here(sink, [piece([Log(of).insert((1,), (), 5)]) for of in LONG_NAMES]) == Summary(2, 2, 0)
     assert len(cluster.logs()) == 2
     assert max(len(name) for log in cluster.logs() for name in log.split(".")) == 48
@@ -211,7 +210,7 @@ def test_the_longest_names_have_a_keyspace_and_logs_that_cassandra_takes() -> No
 
 def test_a_cluster_without_the_keyspace_is_waited_for() -> None:
     cluster = Cluster(keyspaces=frozenset())
-    sink = LogTablesSink(cluster)
+    sink = cluster.sink()
     batch = [piece([LOG.insert((1,), (1,), 5, v="x")])]
     with pytest.raises(ServiceError, match="orders_scylla_cdc_log: no such keyspace; the keyspace must exist"):
         write_here(sink, batch)
@@ -227,7 +226,7 @@ def test_a_cluster_without_the_keyspace_is_waited_for() -> None:
 @pytest.mark.promise("log-tables.set-aside")
 def test_a_table_made_anew_with_another_type_goes_to_the_dead_letters() -> None:
     cluster, letters = Cluster(), MemoryLetters()
-    sink = LogTablesSink(cluster, letters=letters)
+    sink = cluster.sink(letters=letters)
     write_here(sink, [piece([LOG.insert((1,), (1,), 5, v="x")])])
     anew = Log(table({"id": "int"}, {"n": "int"}, regular={"v": "bigint"}, keyspace="shop", name="orders"))
     other = Log(table({"id": "int"}, keyspace="shop", name="others"))
@@ -240,7 +239,7 @@ def test_a_table_made_anew_with_another_type_goes_to_the_dead_letters() -> None:
 
 def test_a_log_table_that_somebody_dropped_is_made_anew() -> None:
     cluster = Cluster()
-    sink = LogTablesSink(cluster)
+    sink = cluster.sink()
     write_here(sink, [piece([LOG.insert((1,), (1,), 5, v="x")])])
     del cluster.tables["shop.orders_scylla_cdc_log"], cluster.rows["shop.orders_scylla_cdc_log"]
     assert write_here(sink, [piece([LOG.insert((1,), (2,), 6, v="x")], [LOG.delete((1,), (2,), 7)])]) == Summary(
@@ -250,13 +249,13 @@ def test_a_log_table_that_somebody_dropped_is_made_anew() -> None:
 
 
 @pytest.mark.promise("log-tables.streamed-data")
-@pytest.mark.parametrize(("streamed", "rows"), [(True, 2), (False, 1)])
-def test_data_that_was_streamed_is_left_out_where_that_is_asked_for(streamed: bool, rows: int) -> None:
+@pytest.mark.parametrize(("streamed", "rows"), [("write", 2), ("skip", 1)])
+def test_data_that_was_streamed_is_left_out_where_that_is_asked_for(streamed: str, rows: int) -> None:
     cluster = Cluster()
     again = LOG.insert((1,), (1,), 5, v="x")
     assert again.source is not None
     again = replace(again, source=replace(again.source, flags=STREAMED))
-    sink = LogTablesSink(cluster, streamed=streamed)
+    sink = cluster.sink(streamed=streamed)
     assert write_here(sink, [piece([again], [LOG.insert((1,), (2,), 6, v="x")])]).rows == rows
     assert len(cluster.rows[ORDERS_LOG]) == rows
 
@@ -264,7 +263,7 @@ def test_data_that_was_streamed_is_left_out_where_that_is_asked_for(streamed: bo
 @pytest.mark.promise("log-tables.watermark")
 def test_readers_are_told_how_far_a_log_is_complete() -> None:
     cluster = Cluster()
-    sink = LogTablesSink(cluster, lateness_ms=5_000)
+    sink = cluster.sink(lateness_seconds=5)
     assert sink.capabilities.watermarks is sink
     assert sink.lateness_ms == 5_000
     sink.announce([(1, ORDERS)])
@@ -275,18 +274,18 @@ def test_readers_are_told_how_far_a_log_is_complete() -> None:
     sink.complete([Watermark(ORDERS, 900, "host a")])
     assert len(cluster.mutations) == before, "nothing has changed"
     # Another run of the stream, which knows less at first: readers have gone on by what was said.
-    LogTablesSink(cluster).complete([Watermark(ORDERS, None, "host a"), Watermark(ORDERS, 800, "host b")])
+    cluster.sink().complete([Watermark(ORDERS, None, "host a"), Watermark(ORDERS, 800, "host b")])
     assert cluster.watermarks() == {"orders_scylla_cdc_log": (900, "host b")}
 
 
 @pytest.mark.promise("log-tables.watermark")
 def test_a_log_that_is_made_again_is_complete_up_to_nowhere() -> None:
     cluster = Cluster()
-    sink = LogTablesSink(cluster)
+    sink = cluster.sink()
     sink.announce([(1, ORDERS)])
     sink.complete([Watermark(ORDERS, 900, "host a")])
     del cluster.tables[ORDERS_LOG], cluster.comments[ORDERS_LOG]
-    again = LogTablesSink(cluster)
+    again = cluster.sink()
     again.announce([(1, ORDERS)])
     assert cluster.watermarks() == {}
     again.complete([Watermark(ORDERS, 300, "host a")])
@@ -297,14 +296,14 @@ def test_tables_without_a_log_have_no_watermark() -> None:
     cluster = Cluster()
     gone, counters = (table({"id": "int"}, keyspace=keyspace, name="x") for keyspace in ("gone", "shop"))
     counters = replace(counters, flags=frozenset({"counter"}))
-    LogTablesSink(cluster).complete([Watermark(gone, 1), Watermark(counters, 1), Watermark(ORDERS, 7)])
+    cluster.sink().complete([Watermark(gone, 1), Watermark(counters, 1), Watermark(ORDERS, 7)])
     assert cluster.watermarks() == {"orders_scylla_cdc_log": (7, "")}
 
 
 def test_batches_are_of_one_stream_and_small() -> None:
     cluster = Cluster()
     many = [LOG.insert((1,), (number,), 5, v="x" * 3_000) for number in range(100)]
-    write_here(LogTablesSink(cluster), [piece(many)])
+    write_here(cluster.sink(), [piece(many)])
     statements = [mutation.statements for mutation in cluster.mutations]
     batches = [[row for _, row in parts] for parts in statements if parts[0][0].startswith("INSERT")]
     assert sum(len(rows) for rows in batches) == 100

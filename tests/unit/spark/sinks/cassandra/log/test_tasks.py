@@ -12,10 +12,8 @@ import pytest
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import DeadLetter, MicroBatch, RecordId, Summary
-from tailrace_spark.sinks.cassandra.cluster import CassandraStore
-from tailrace_spark.sinks.cassandra.log.sink import LogOpener, LogTablesSink
-from tailrace_spark.sinks.cassandra.settings import LogTablesSinkSettings
-from tailrace_spark.sinks.cassandra.sink_base import CassandraWriter
+from tailrace_spark.sinks.cassandra.log.sink import LogTablesSink
+from tailrace_spark.sinks.cassandra.sink_base import CassandraSink, CassandraWriter, SinkOpener
 from tailrace_spark.sinks.letters import LOGGED, Letters
 from tailrace_spark.sinks.protocol import HereOnlyError, write_here
 from tailrace_spark.tasks.partition_writer import UpdateReading
@@ -43,16 +41,15 @@ class _ForWorkers:
 
 
 @dataclass(frozen=True)
-class Worker:
+class Worker(SinkOpener):
     """Of one process: one of another number has a memory of its own."""
 
-    cluster: int
-    number: int
-    letters: Letters
+    cluster: int = 0
+    number: int = 0
 
     def open(self) -> LogTablesSink:
         store: Any = _ForWorkers(_clusters[self.cluster])
-        return LogTablesSink(store, makes_tables=False, letters=self.letters)
+        return LogTablesSink(store, Cluster.settings(), self.letters)
 
 
 @pytest.fixture
@@ -64,10 +61,10 @@ def driver_of(cluster: Cluster, letters: Letters = LOGGED) -> LogTablesSink:
     """A driver's sink, whose tasks run in a worker of their own."""
     number = next(_numbers)
     _clusters[number] = cluster
-    return LogTablesSink(cluster, opener=Worker(number, next(_numbers), letters), letters=letters)
+    return cluster.sink(letters, Worker(LogTablesSink, "log", Cluster.settings(), letters, number, next(_numbers)))
 
 
-def planned(sink: LogTablesSink) -> CassandraWriter:
+def planned(sink: CassandraSink) -> CassandraWriter:
     return planned_by(CassandraWriter, sink, MicroBatch("s", 0, {PARTITION: 1 << 40}))
 
 
@@ -78,7 +75,7 @@ def elsewhere(task: CassandraWriter) -> CassandraWriter:
 
 
 def test_a_sink_without_an_opener_has_no_tasks() -> None:
-    assert not LogTablesSink(Cluster()).capabilities.executors
+    assert not Cluster().sink().capabilities.executors
     sink = driver_of(Cluster())
     assert sink.capabilities.executors
     assert sink.capabilities.whole_updates is sink
@@ -92,7 +89,7 @@ def test_tasks_and_the_driver_write_the_same_rows(cluster: Cluster) -> None:
         piece([Log(WIDER).insert((1,), (1,), 7, v="y"), Log(WIDER).insert((1,), (2,), 7)]),
     ]
     of_driver = Cluster()
-    expected = write_here(LogTablesSink(of_driver), pieces)
+    expected = write_here(of_driver.sink(), pieces)
     tasks = LogInTasks(driver_of(cluster))
     for _ in range(2):
         assert write_here(tasks, pieces) == expected
@@ -169,9 +166,8 @@ def test_an_attempt_in_the_middle_of_another_leaves_the_rows_of_one(cluster: Clu
 
 def test_tasks_show_no_secret() -> None:
     """Neither the sink's own, nor Kafka's, by which the rest of updates is read."""
-    section = LogTablesSinkSettings.model_validate({"contact_points": ["h"], "username": "u", "password": "sesame"})
-    opener = LogOpener("log", section)
-    task = planned(opener.sink(CassandraStore(section, "sink.log"), opener))
+    section = Cluster.settings(username="u", password="sesame")  # noqa: S106 - of nothing
+    task = planned(SinkOpener(LogTablesSink, "log", section).sink())
     reading = UpdateReading(LogTablesSink.write_times, {"sasl.password": "sesame"})
     copied: tuple[CassandraWriter, UpdateReading] = pickle.loads(pickle.dumps((task, reading)))  # noqa: S301 - our own
     assert copied == (task, reading)
