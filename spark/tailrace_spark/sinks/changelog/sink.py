@@ -36,7 +36,7 @@ from tailrace_spark.sinks.table_faults import is_of_table, reason_of
 from tailrace_spark.sinks.worker_cache import WorkerCache
 
 if TYPE_CHECKING:
-    from tailrace_spark.sinks.images.planning import ImagePlanner
+    from tailrace_spark.sinks.images.planning import ImageSettings
     from tailrace_spark.sinks.images.store import ImageStore
 
 log = logging.getLogger("tailrace_spark")
@@ -211,7 +211,7 @@ class LogShares(ABC):
 class ChangeLogSink:
     """A sink of any outlet: every change goes out as its JSON form, in the order of the places.
 
-    With `imaging`, each has its row images; with `shares`, executors write too, images by a `planner`. With
+    With `imaging`, each has its row images; with `shares`, executors write too, images by `image_settings`. With
     `transactions`, it is given those. Of a redelivered batch an outlet leaves out what it has written; or each record
     has its (topic, partition, offset), and readers leave it out.
     """
@@ -221,14 +221,14 @@ class ChangeLogSink:
         outlet: Outlet,
         imaging: ImageStore | None = None,
         shares: LogShares | None = None,
-        planner: ImagePlanner | None = None,
+        image_settings: ImageSettings | None = None,
         *,
         transactions: bool = False,
     ) -> None:
         self._outlet = outlet
         self._imaging = imaging
-        self._shares = shares if imaging is None or planner is not None else None
-        self._planner = planner
+        self._shares = shares if imaging is None or image_settings is not None else None
+        self._image_settings = image_settings
         self._transactions = transactions
         self._forms = RecordForms()
 
@@ -262,16 +262,18 @@ class ChangeLogSink:
 
     def batch_write(self, batch: MicroBatch, needed: Needed = nothing_needed) -> BatchWrite:
         """As Sink says."""
-        shares, planner = self._shares, self._planner
+        shares, images, image_settings = self._shares, self._imaging, self._image_settings
         if batch.here:
             if shares is not None and batch.fences:
                 shares.fence()
-                if planner is not None:
-                    planner.fence()
+                if images is not None:
+                    images.prepare(())  # the name of their state is what fences its tasks
             return here(partial(self._emit, batch))
         if shares is None:
             raise ValueError("executors cannot write into this sink: its capabilities say so")
-        imaging = None if planner is None else planner.plan(batch, needed)
+        imaging = None
+        if images is not None and image_settings is not None:
+            imaging = image_settings.plan(images, batch, needed)
         return BatchWrite(shares.writer(batch, needed, imaging), self._commit)
 
     def _emit(self, batch: MicroBatch, pieces: Iterable[Piece]) -> Summary:
@@ -281,8 +283,8 @@ class ChangeLogSink:
     def _commit(self, messages: Sequence[CommitMessage]) -> Summary:
         if self._shares is not None:
             self._shares.commit(messages)
-        if self._planner is not None:
-            self._planner.commit()
+        if self._imaging is not None:
+            self._imaging.purge()
         return summed(messages)
 
     def close(self) -> None:

@@ -18,7 +18,8 @@ def _open(name: str, settings: ConsoleSinkSettings, around: Surroundings) -> Rea
 
     tables = on_terminal() if settings.format == "auto" else settings.format == "table"
     outlet = ConsoleOutlet(sys.stdout, around.letters, tables=tables)
-    return ChangeLogSink(outlet, images_for(name, settings, around).store)
+    images, _ = images_for(name, settings, around)
+    return ChangeLogSink(outlet, images)
 
 
 CONSOLE: Final = SinkType(

@@ -15,8 +15,8 @@ def _open(name: str, settings: FilesSinkSettings, around: Surroundings) -> Reach
     from tailrace_spark.sinks.images.planning import images_for
 
     outlet = FilesOutlet(FileStore.of(settings), settings, letters=around.letters)
-    images = images_for(name, settings, around)
-    return FilesSink(outlet, images.store, transactions=settings.transactions)
+    images, _ = images_for(name, settings, around)
+    return FilesSink(outlet, images, transactions=settings.transactions)
 
 
 FILES: Final = SinkType(

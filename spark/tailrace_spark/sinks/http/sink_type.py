@@ -14,9 +14,10 @@ def _open(name: str, settings: HttpSinkSettings, around: Surroundings) -> Reacha
     from tailrace_spark.sinks.http.outlet import HttpOpener
     from tailrace_spark.sinks.images.planning import images_for
 
-    images, opener = images_for(name, settings, around), HttpOpener(name, settings, around.letters)
+    images, made_of = images_for(name, settings, around)
+    opener = HttpOpener(name, settings, around.letters)
     shares, transactions = OpenedShares(opener), settings.transactions
-    return ChangeLogSink(opener.open(), images.store, shares, images.planner, transactions=transactions)
+    return ChangeLogSink(opener.open(), images, shares, made_of, transactions=transactions)
 
 
 HTTP: Final = SinkType(

@@ -45,6 +45,16 @@ class ImageSettings:
         store.filter_rows(self.filters)
         return store
 
+    def plan(
+        self, store: ImageStore, batch: MicroBatch, needed: Needed, clock: Callable[[], float] = time.time
+    ) -> ShareImages:
+        """Make ready what the definitions need in the driver's store, and give the task; earlier ones are fenced.
+
+        `clock` tells the seconds since the epoch.
+        """
+        fence = store.prepare(needed())
+        return ShareImages(replace(self, filters=store.filters), batch, fence, clock())
+
 
 @dataclass(frozen=True, slots=True)
 class ShareImages:
@@ -74,42 +84,15 @@ class ShareImages:
             yield from store.imaged_share(pieces, image_share)
 
 
-class ImagePlanner:
-    """The driver's half: it makes definitions ready, and keeps tasks of earlier plans from writing."""
+def images_for(
+    name: str, settings: ImagesSection, around: Surroundings
+) -> tuple[ImageStore | None, ImageSettings | None]:
+    """The images that [sink.NAME] asks for, which may be none; no settings where tasks cannot make them.
 
-    def __init__(self, store: ImageStore, settings: ImageSettings, clock: Callable[[], float] = time.time) -> None:
-        """`clock` tells the seconds since the epoch."""
-        self._store = store
-        self._settings = settings
-        self._clock = clock
-
-    def fence(self) -> None:
-        """Have no share that was planned so far get images any more; the name of their state is what fences them."""
-        self._store.prepare(())
-
-    def plan(self, batch: MicroBatch, needed: Needed) -> ShareImages:
-        """Make ready what the definitions need, and give the task; those of earlier plans are fenced."""
-        fence = self._store.prepare(needed())
-        settings = replace(self._settings, filters=self._store.filters)
-        return ShareImages(settings, batch, fence, self._clock())
-
-    def commit(self) -> None:
-        """The tasks of a batch are done: forget deletions that are old enough."""
-        self._store.purge()
-
-
-@dataclass(frozen=True, slots=True)
-class SinkImages:
-    """The images of one sink's changes: no store where it has none, no planner where tasks cannot make them."""
-
-    store: ImageStore | None = None
-    planner: ImagePlanner | None = None
-
-
-def images_for(name: str, settings: ImagesSection, around: Surroundings) -> SinkImages:
-    """The images that [sink.NAME] asks for, which may be none. Raises SettingsError as ImageStore does."""
+    Raises SettingsError as ImageStore does.
+    """
     if settings.images is None:
-        return SinkImages()
+        return None, None
     made_of = ImageSettings(
         settings.images.get_secret_value(),
         fit(f"{around.prefix}.sink.{name}", LONGEST_STREAM),
@@ -117,7 +100,7 @@ def images_for(name: str, settings: ImagesSection, around: Surroundings) -> Sink
         settings.images_horizon_seconds or None,
     )
     store = made_of.open()
-    return SinkImages(store, ImagePlanner(store, made_of) if store.by_tasks else None)
+    return store, made_of if store.by_tasks else None
 
 
 _STORES: Final = WorkerCache(ImageSettings.open)

@@ -31,10 +31,10 @@ def _open(name: str, settings: KafkaSinkSettings, around: Surroundings) -> Reach
     _require_apart(name, settings.topic, prefix, shared=not own_kafka)
     config = own_kafka or dict(around.kafka)
     outlet = KafkaOutlet(config, target, registry=_registry(target), letters=around.letters)
-    images = images_for(name, settings, around)
+    images, made_of = images_for(name, settings, around)
     opener = KafkaOpener(config, target, around.letters)
     shares = KafkaShares(outlet, opener)
-    return ChangeLogSink(outlet, images.store, shares, images.planner, transactions=settings.transactions)
+    return ChangeLogSink(outlet, images, shares, made_of, transactions=settings.transactions)
 
 
 def _require_apart(name: str, topic: str, prefix: str, *, shared: bool) -> None:

@@ -14,8 +14,9 @@ def _open(name: str, settings: RabbitmqSinkSettings, around: Surroundings) -> Re
     from tailrace_spark.sinks.images.planning import images_for
     from tailrace_spark.sinks.rabbitmq.outlet import RabbitmqOpener
 
-    images, opener = images_for(name, settings, around), RabbitmqOpener(name, settings, around.letters)
-    return ChangeLogSink(opener.open(), images.store, OpenedShares(opener), images.planner)
+    images, made_of = images_for(name, settings, around)
+    opener = RabbitmqOpener(name, settings, around.letters)
+    return ChangeLogSink(opener.open(), images, OpenedShares(opener), made_of)
 
 
 RABBITMQ: Final = SinkType(

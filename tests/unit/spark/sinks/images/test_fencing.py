@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from tailrace_schemas.errors import FencedError
 from tailrace_spark.batch.delivery import MicroBatch, Piece
-from tailrace_spark.sinks.images.planning import ImagePlanner, ImageSettings
+from tailrace_spark.sinks.images.planning import ImageSettings
 from tailrace_spark.sinks.images.store import ImageStore
 from tests.support.shop import PLAIN
 from tests.unit.spark.cassandra import Log
@@ -42,8 +42,7 @@ def by_driver(store: ImageStore, url: str, some: Piece) -> Callable[[], object]:
 def by_task(store: ImageStore, url: str, some: Piece) -> Callable[[], object]:
     """In another worker process, with another checkpoint."""
     settings, name = ImageSettings(url, NAME, 0.0, None), f"fenced {next(_workers)}"
-    planner = ImagePlanner(store, settings)
-    task = planner.plan(MicroBatch(name, 0, {PARTITION: 1 << 40}), lambda: [(-1, PLAIN)])
+    task = settings.plan(store, MicroBatch(name, 0, {PARTITION: 1 << 40}), lambda: [(-1, PLAIN)])
     own = sa.make_url(url).update_query_dict({"application_name": name})
     worker = replace(task, settings=replace(settings, url=own.render_as_string(hide_password=False)))
     return lambda: list(worker.imaged(PARTITION, [some]))

@@ -24,7 +24,7 @@ from tailrace_schemas.tokens import token as token_of
 from tailrace_spark.batch.delivery import Delivered, MicroBatch, Piece, RecordId
 from tailrace_spark.batch.row_image import Imaged
 from tailrace_spark.shaping.conditions import split_conditions
-from tailrace_spark.sinks.images.planning import ImagePlanner, ImageSettings, ShareImages
+from tailrace_spark.sinks.images.planning import ImageSettings, ShareImages
 from tailrace_spark.sinks.images.store import ImageStore
 from tailrace_spark.sinks.protocol import HereOnlyError
 from tailrace_spark.sinks.state_store.fences import Fence
@@ -72,11 +72,10 @@ class Planned:
         self.made_of = ImageSettings(url, "images", 0.0, None)
         self.store = self.made_of.open()
         self.time = 1.0
-        self.planner = ImagePlanner(self.store, self.made_of, lambda: self.time)
 
     def plan(self, number: int = 0, *definitions: tuple[int, Table]) -> ShareImages:
         batch = MicroBatch(STREAM, number, {(TOPIC, partition): 1 << 40 for partition in range(PARTITIONS)})
-        return self.planner.plan(batch, lambda: definitions or [(-1, CART)])
+        return self.made_of.plan(self.store, batch, lambda: definitions or [(-1, CART)], lambda: self.time)
 
     def close(self) -> None:
         self.store.close()
@@ -160,7 +159,7 @@ def test_tasks_make_the_images_that_the_driver_makes(planned: Planned, seed: int
     made: list[dict[Place, object]] = []
     for number, batch in enumerate(batches):
         if turns and number % 2:
-            planned.planner.fence()
+            planned.store.prepare(())
             made.append(shown(taken(planned.store.imaged(cut(batch, 5)))))
         else:
             made.append(shown(by_tasks(planned.plan(number), batch)))
@@ -204,7 +203,7 @@ def test_tasks_of_an_earlier_plan_make_no_more_images(planned: Planned) -> None:
     with pytest.raises(FencedError, match="another process writes images"):
         list(in_worker(task).imaged((TOPIC, 0), cut(later, 3)))
     task = planned.plan(2)
-    planned.planner.fence()
+    planned.store.prepare(())
     with pytest.raises(FencedError, match="another process writes images"):
         list(in_worker(task).imaged((TOPIC, 0), cut(later, 3)))
 
@@ -213,11 +212,11 @@ def test_tasks_of_an_earlier_plan_make_no_more_images(planned: Planned) -> None:
 def test_images_go_on_with_another_checkpoint(planned: Planned) -> None:
     """They are their name's, whatever stream a batch is of."""
     planned.plan()
-    planned.planner.fence()
+    planned.store.prepare(())
     with closing(planned.made_of.open()) as second:
-        ImagePlanner(second, planned.made_of).fence()
+        second.prepare(())
         with pytest.raises(FencedError, match="another process writes images"):
-            planned.planner.fence()
+            planned.store.prepare(())
 
 
 def expiring(key: int, at: int) -> Change:
@@ -276,7 +275,7 @@ def test_rows_of_hashed_keys_are_the_drivers(planned: Planned) -> None:
     assert len(taken(planned.store.imaged([Piece(tuple(expired))]))) == 12
     with pytest.raises(HereOnlyError, match="a mask hashes the keys"):
         planned.plan(1, (-1, masks.table(CART)))
-    planned.planner.fence()
+    planned.store.prepare(())
 
 
 def hashed(masks: Masks, changes: Sequence[Delivered]) -> list[Delivered]:
