@@ -10,9 +10,9 @@ from tailrace_common.settings import Settings
 from tailrace_schemas.change import Change
 from tailrace_spark.job.metrics import StreamMetrics
 from tailrace_spark.job.progress import Progress, SinkInfo
-from tailrace_spark.job.stream import Stream
 from tailrace_spark.rowstate.partition import Partition
 from tailrace_spark.sinks.registry import sink_of
+from tests.integration.streams import followed
 from tests.unit.spark.cassandra import Log
 from tests.unit.tables import table
 
@@ -34,14 +34,12 @@ def history(begin: int) -> list[Change]:
 
 def follow(spark: SparkSession, settings: Settings, name: str) -> list[Progress]:
     """Stream what is there into [sink.NAME], with its own checkpoint."""
-    batches: list[Progress] = []
     stream = settings.stream.model_copy(update={"checkpoint": f"{settings.stream.checkpoint}-{name}"})
     own = settings.model_copy(update={"stream": stream})
     with closing(sink_of(settings, name)) as sink:
         sink.reach()
         metrics = StreamMetrics(SinkInfo(name, "", settings.sink[name].location, ""))
-        Stream(spark, own, sink, on_batch=batches.append, metrics=metrics).run(availableNow=True)
-    return batches
+        return followed(spark, own, sink, metrics=metrics)
 
 
 def states(changes: Mapping[bytes, list[Change]]) -> dict[bytes, Partition]:

@@ -15,12 +15,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from tailrace.local import LocalKafka
+from tailrace_common.settings import Settings
+from tailrace_spark.job.progress import Progress
+from tailrace_spark.job.stream import Stream
+from tailrace_spark.sinks.protocol import Sink
 from tests.integration.processes import PROGRAM, CommandProcess, environment
 from tests.services.class_archive import quick_java_lines
 from tests.support.waiting import text_of, until
 
 if TYPE_CHECKING:
-    from tailrace_spark.job.stream import Stream
+    from pyspark.sql import SparkSession
 
 
 class StreamProcess(CommandProcess):
@@ -183,6 +187,13 @@ def kill_all(processes: list[int]) -> int:
             os.kill(pid, signal.SIGKILL)
             killed += 1
     return killed
+
+
+def followed(spark: SparkSession, settings: Settings, sink: Sink, **more: Any) -> list[Progress]:
+    """Stream what is there, then end; the progress of each batch."""
+    batches: list[Progress] = []
+    Stream(spark, settings, sink, on_batch=batches.append, **more).run(availableNow=True)
+    return batches
 
 
 class Running:

@@ -36,7 +36,6 @@ from tailrace_schemas.streams import Generation, build_generation, stream_for
 from tailrace_schemas.tokens import token
 from tailrace_schemas.topics import Internal, internal_topic
 from tailrace_spark.job.progress import Progress
-from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.registry import sink_of
 from tests.held import Record, hold
 from tests.integration.agents import (
@@ -50,6 +49,7 @@ from tests.integration.agents import (
 )
 from tests.integration.replicated import statements
 from tests.integration.stream_settings import stream_settings
+from tests.integration.streams import followed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -94,17 +94,6 @@ class Logged:
         return [tuple(_plain(value) for value in row) for row in rows]
 
 
-def follow(spark: SparkSession, settings: Settings, checkpoint: Path) -> list[Progress]:
-    """Stream what is there, then end."""
-    stream = settings.stream.model_copy(update={"checkpoint": str(checkpoint)})
-    batches: list[Progress] = []
-    name, _ = settings.stream_sink()
-    with closing(sink_of(settings, name)) as sink:
-        running = Stream(spark, settings.model_copy(update={"stream": stream}), sink, on_batch=batches.append)
-        running.run(availableNow=True)
-    return batches
-
-
 @pytest.fixture(scope="module")
 def logged(
     spark: SparkSession, cassandra: LocalCassandra, kafka: LocalKafka, tmp_path_factory: pytest.TempPathFactory
@@ -127,10 +116,11 @@ def logged(
         settings = stream_settings(
             kafka,
             prefix,
-            {"max_offsets_per_trigger": 300},
+            {"max_offsets_per_trigger": 300, "checkpoint": str(place / "checkpoint")},
             {"log": {"type": "log-tables", "contact_points": [cassandra.address], "port": cassandra.port}},
         )
-        batches = follow(spark, settings, place / "checkpoint")
+        with closing(sink_of(settings, "log")) as sink:
+            batches = followed(spark, settings, sink)
         yield Logged(session, keyspace, settings, first, second, batches)
 
 

@@ -28,7 +28,7 @@ from tests.integration.feed import GENERATION_AT, Feed
 from tests.integration.letters import letters_in
 from tests.integration.queries import status_of
 from tests.integration.stream_settings import stream_settings
-from tests.integration.streams import Running
+from tests.integration.streams import Running, followed
 from tests.postgres import new_database
 from tests.support.waiting import until
 from tests.unit.spark.cassandra import Log
@@ -84,13 +84,10 @@ def executed(settings: Settings, database: Database) -> Settings:
 
 def follow(spark: SparkSession, settings: Settings, database: Database, sink: SqlSink | None = None) -> list[Progress]:
     """Stream what is there, then end."""
-    batches: list[Progress] = []
-    target = sink or SqlSink(database.url, letters=LetterTopic.of(settings, "local"))
-    try:
-        Stream(spark, executed(settings, database), target, on_batch=batches.append).run(availableNow=True)
-    finally:
-        target.close()
-    assert {batch.execution for batch in batches} <= {executed(settings, database).stream.execution}
+    own = executed(settings, database)
+    with closing(sink or SqlSink(database.url, letters=LetterTopic.of(settings, "local"))) as target:
+        batches = followed(spark, own, target)
+    assert {batch.execution for batch in batches} <= {own.stream.execution}
     return batches
 
 

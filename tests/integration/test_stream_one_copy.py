@@ -23,6 +23,8 @@ from tailrace_spark.job.progress import Progress
 from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.protocol import Capabilities
 from tests.integration.feed import Feed
+from tests.integration.stream_settings import stream_settings
+from tests.integration.streams import followed
 from tests.support.here_sink import HereSink
 from tests.unit.spark.cassandra import Log
 from tests.unit.tables import table
@@ -61,9 +63,7 @@ class Kept(HereSink):
 
 
 def settings_of(kafka: LocalKafka, prefix: str, tmp_path: Path, seconds: float | None) -> Settings:
-    stream = {"snapshot": "never", "checkpoint": str(tmp_path / "checkpoint"), "one_copy_seconds": seconds}
-    kafka_settings = {"bootstrap.servers": kafka.bootstrap}
-    return Settings.model_validate({"kafka": kafka_settings, "topics": {"prefix": prefix}, "stream": stream})
+    return stream_settings(kafka, prefix, {"checkpoint": str(tmp_path / "checkpoint"), "one_copy_seconds": seconds})
 
 
 def write(number: int, at: int = 5_000_000) -> Change:
@@ -90,7 +90,7 @@ def test_copies_are_left_out_and_what_is_late_or_far_ahead_is_not(
     batches: list[Progress] = []
 
     def follow() -> tuple[list[int], int]:
-        Stream(spark, settings, sink, on_batch=batches.append, metrics=metrics).run(availableNow=True)
+        batches.extend(followed(spark, settings, sink, metrics=metrics))
         return sink.taken()
 
     feed.publish([write(1, IN_2099), write(2), write(2), write(3)])

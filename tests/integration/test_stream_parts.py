@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tailrace.local import LocalKafka
-from tailrace_common.settings import Settings
 from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import Piece, RecordKey, Summary
-from tailrace_spark.job.progress import Progress
-from tailrace_spark.job.stream import Stream
-from tailrace_spark.sinks.protocol import Capabilities, Sink
+from tailrace_spark.sinks.protocol import Capabilities
 from tests.integration.feed import Feed
+from tests.integration.stream_settings import stream_settings
+from tests.integration.streams import followed
 from tests.support.here_sink import HereSink
 from tests.unit.spark.cassandra import Log
 from tests.unit.tables import table
@@ -33,24 +32,11 @@ ROWS = 94
 """As 1,200 rows of 1 MB are to a part of 128 MiB, which a driver of 1 GiB has."""
 
 
-def settings_of(kafka: LocalKafka, prefix: str, tmp_path: Path, **stream: object) -> Settings:
-    own = {"snapshot": "never", "checkpoint": str(tmp_path / "checkpoint"), "max_bytes_per_part": LIMIT, **stream}
-    kafka_section = {"bootstrap.servers": kafka.bootstrap}
-    return Settings.model_validate({"kafka": kafka_section, "topics": {"prefix": prefix}, "stream": own})
-
-
 def rows(count: int = ROWS, size: int = LARGE) -> list[Change]:
     """Large rows, and after each a small one."""
     large = [LOG.insert((number,), (), WRITTEN, v=bytes([number % 256]) * size) for number in range(count)]
     small = [LOG.insert((number,), (), WRITTEN, v=b"small") for number in range(count, 2 * count)]
     return [change for pair in zip(large, small, strict=True) for change in pair]
-
-
-def follow(spark: SparkSession, settings: Settings, sink: Sink) -> list[Progress]:
-    """Stream what is there, then end."""
-    batches: list[Progress] = []
-    Stream(spark, settings, sink, on_batch=batches.append).run(availableNow=True)
-    return [batch for batch in batches if batch.records]
 
 
 class Parts(HereSink):
@@ -108,15 +94,16 @@ def test_a_batch_too_large_for_memory_is_written_in_parts_and_comes_again_in_the
     kind: type[Parts],
     copies: int | None,
 ) -> None:
-    settings = settings_of(kafka, prefix, tmp_path, one_copy_seconds=copies)
+    own = {"checkpoint": str(tmp_path / "checkpoint"), "max_bytes_per_part": LIMIT, "one_copy_seconds": copies}
+    settings = stream_settings(kafka, prefix, own)
     changes = rows()
     feed.publish([*changes, *(changes if copies else ())])
     committed = feed.committed(PLAIN)
     assert len(committed) == (4 if copies else 2) * ROWS
     first, second = kind(dies_at=4), kind()
     with pytest.raises(ServiceError, match="killed between two parts"):
-        follow(spark, settings, first)
-    [batch] = follow(spark, settings, second)
+        followed(spark, settings, first)
+    [batch] = [one for one in followed(spark, settings, second) if one.records]
     places = [place for part in second.parts for place in part]
     assert places == sorted(set(places))
     assert copies or places == committed

@@ -18,9 +18,9 @@ from tailrace_schemas.change import Change
 from tailrace_schemas.digest import change_digest
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.job.progress import Progress
-from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.integration.feed import Feed
+from tests.integration.streams import followed
 from tests.postgres import new_database
 from tests.unit.spark.cassandra import Log, truncate
 from tests.unit.spark.sinks.contract import Database
@@ -56,10 +56,8 @@ class Follower:
         checkpoint = self._directory / str(sa.make_url(database.url).database)
         section = {"snapshot": "never", "checkpoint": str(checkpoint), "execution": "executors", **stream}
         settings = Settings.model_validate({**self._settings, "stream": section})
-        batches: list[Progress] = []
         with closing(SqlSink(database.url)) as sink:
-            Stream(self._spark, settings, sink, on_batch=batches.append).run(availableNow=True)
-        return [batch for batch in batches if batch.records]
+            return [batch for batch in followed(self._spark, settings, sink) if batch.records]
 
 
 @pytest.fixture

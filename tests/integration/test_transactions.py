@@ -14,11 +14,10 @@ from tailrace.local import LocalKafka
 from tailrace_common.kafka import TopicReader
 from tailrace_common.settings import Settings
 from tailrace_schemas.change import Change
-from tailrace_spark.job.progress import Progress
-from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.registry import sink_of
 from tests.integration.feed import Feed
 from tests.integration.stream_settings import stream_settings
+from tests.integration.streams import followed
 from tests.integration.topics import Topics
 from tests.unit.spark.sinks.transactions_contract import (
     ROWS,
@@ -77,9 +76,9 @@ def test_a_stream_delivers_mutations_together_and_once(
     changes = mixed(5)
     for change in changes:
         feed.publish([change])
-    settings, batches = settings_of(kafka, prefix, tmp_path, execution=execution), list[Progress]()
+    settings = settings_of(kafka, prefix, tmp_path, execution=execution)
     with closing(sink_of(settings, "out")) as sink:
-        Stream(spark, settings, sink, on_batch=batches.append).run(availableNow=True)
+        batches = followed(spark, settings, sink)
     assert len([batch for batch in batches if batch.records]) > 5
     assert {batch.execution for batch in batches if batch.records} == {execution}
     with TopicReader({"bootstrap.servers": kafka.bootstrap}, f"{prefix}-out.feed", beginning=True) as reader:
