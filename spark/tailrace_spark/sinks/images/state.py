@@ -29,7 +29,7 @@ from tailrace_spark.rowstate.partition import Clustering, ClusteringBytes, Parti
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.sinks.state_store.bulk import insert, overwrite, stage
 from tailrace_spark.sinks.state_store.engine import refuses_a_value
-from tailrace_spark.sinks.state_store.state_table import CHUNK, KEYS, STATE_COLUMNS, StateTable, chunks
+from tailrace_spark.sinks.state_store.state_table import KEYS, STATE_COLUMNS, StateTable, chunks, pages
 from tailrace_spark.sinks.state_store.tables import MYSQL, MYSQL_TABLE, STATE_BYTES, state_named
 
 IMAGES: Final = sa.MetaData()
@@ -128,18 +128,13 @@ class ScopeState:
         """
         c = STATE.c
         named = sa.or_(c.clustering >= ROW, c.clustering == STATIC)
-        query = self._selected().where(named, self._is_of_scope)
-        query = query.order_by(c.key, c.clustering).limit(CHUNK)
-        stored = connection.execute(query).all()
-        while stored:
+        for stored in pages(connection, self._selected().where(named, self._is_of_scope), c.key, c.clustering):
             for key, some in groupby(stored, key=lambda row: bytes(row.key)):
                 rows = {
                     None if row.clustering == STATIC else bytes(row.clustering)[len(ROW) :]: _partition_row(row)
                     for row in some
                 }
                 yield key[len(self._scope) :], Partition(NOTHING_DELETED, rows)
-            further = sa.tuple_(c.key, c.clustering) > sa.tuple_(stored[-1].key, stored[-1].clustering)
-            stored = connection.execute(query.where(further)).all()
 
     def due(
         self, connection: sa.Connection, now: int, owns: Callable[[bytes], bool] | None = None
@@ -150,10 +145,8 @@ class ScopeState:
         `owns` says of which partition keys; None: of all.
         """
         c = STATE.c
-        query = self._selected().add_columns(c.next_expiry).where(self._is_of_scope)
-        query = query.where(c.next_expiry <= now).order_by(c.next_expiry, c.key, c.clustering).limit(CHUNK)
-        due_rows = connection.execute(query).all()
-        while due_rows:
+        query = self._selected().add_columns(c.next_expiry).where(self._is_of_scope, c.next_expiry <= now)
+        for due_rows in pages(connection, query, c.next_expiry, c.key, c.clustering):
             rows = {
                 (bytes(row.key), bytes(row.clustering)): (_partition_row(row), row.next_expiry - 1)
                 for row in due_rows
@@ -163,11 +156,6 @@ class ScopeState:
             for (key, clustering), (due_row, since) in rows.items():
                 clustering_bytes = None if clustering == STATIC else clustering[len(ROW) :]
                 yield key[len(self._scope) :], Partition(NOTHING_DELETED, {clustering_bytes: due_row}), since
-            last = due_rows[-1]
-            further = sa.tuple_(c.next_expiry, c.key, c.clustering) > sa.tuple_(
-                last.next_expiry, last.key, last.clustering
-            )
-            due_rows = connection.execute(query.where(further)).all()
 
     def erase(self, connection: sa.Connection, floor: Deletion, now: int) -> None:
         """Take away what a truncation took of all rows, deletions too."""

@@ -39,7 +39,7 @@ from tailrace_spark.rowstate.truncation import EVERYTHING, TruncationState
 from tailrace_spark.sinks.sql.layout import ColumnPlace, LayoutTables
 from tailrace_spark.sinks.sql.row_builder import NewRow, Renderer, RowBuilder, RowMerge, RowUpdate, new_rows
 from tailrace_spark.sinks.state_store.bulk import TEMPORARY, insert, overwrite, stage
-from tailrace_spark.sinks.state_store.state_table import CHUNK, StateTable, chunks, forget
+from tailrace_spark.sinks.state_store.state_table import StateTable, chunks, forget, pages
 from tailrace_spark.sinks.state_store.tables import POSTGRESQL
 from tailrace_spark.sinks.table_faults import shown_in_sink
 
@@ -134,12 +134,8 @@ class VisibleTable:
     def with_value(self, connection: sa.Connection, column: ColumnPlace) -> Iterable[list[RowKey]]:
         """The keys of rows that have a value in a stored column, in order and in chunks; it may be written between."""
         query = sa.select(*self._key_columns).where(self.table.c[column.stored].is_not(None))
-        query = query.order_by(*self._key_columns).limit(CHUNK)
-        rows = connection.execute(query).all()
-        while rows:
+        for rows in pages(connection, query, *self._key_columns):
             yield [(row[0], STATIC if self._static else row[1]) for row in rows]
-            further = sa.tuple_(*self._key_columns) > sa.tuple_(*rows[-1])
-            rows = connection.execute(query.where(further)).all()
 
     def clear(self, connection: sa.Connection, keys: Iterable[RowKey], column: ColumnPlace) -> None:
         """Make a stored column empty in these rows."""

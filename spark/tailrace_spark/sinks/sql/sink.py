@@ -53,6 +53,7 @@ from tailrace_spark.sinks.sql.piece_merges import WAITS, PieceMerges, TableMerge
 from tailrace_spark.sinks.state_store.bulk import overwrite
 from tailrace_spark.sinks.state_store.engine import absent, failure, open_engine, remedy, try_out
 from tailrace_spark.sinks.state_store.fences import Claim, Fence, begin_partition
+from tailrace_spark.sinks.state_store.state_table import pages
 from tailrace_spark.sinks.state_store.tables import CATALOG, MYSQL, MYSQL_TABLE, SQLITE
 from tailrace_spark.sinks.worker_cache import WorkerCache
 
@@ -430,16 +431,12 @@ def stored_rows(connection: sa.Connection, tables: LayoutTables) -> Iterator[Sto
     named = sa.or_(state.c.clustering >= ROW, state.c.clustering == STATIC)
     stored = (state.c.key, state.c.clustering, state.c.state, state.c.generation, state.c.stream_id)
     query = sa.select(*stored, seen_row, seen_static, *clustering).select_from(joined).where(named)
-    query = query.order_by(state.c.key, state.c.clustering).limit(_CHUNK)
-    chunk = connection.execute(query).all()
-    while chunk:
+    for chunk in pages(connection, query, state.c.key, state.c.clustering, size=_CHUNK):
         for key, clustering_key, encoded, generation, stream_id, row_seen, static_seen, *values in chunk:
             row_key = bytes(key), bytes(clustering_key)
             visible = bool(static_seen if row_key[1] == STATIC else row_seen)
             row_state = decode_stored(encoded, generation, stream_id).state
             yield StoredVisible(row_key, row_state, visible, tuple(values))
-        further = sa.tuple_(state.c.key, state.c.clustering) > sa.tuple_(chunk[-1][0], chunk[-1][1])
-        chunk = connection.execute(query.where(further)).all()
     yield from _without_state(connection, tables, clustering)
 
 

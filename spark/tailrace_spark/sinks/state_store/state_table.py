@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from types import MappingProxyType
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 import sqlalchemy as sa
@@ -153,15 +153,9 @@ class StateTable:
     ) -> Iterator[dict[RowKey, StoredState]]:
         """The states with low <= clustering < high, in chunks and in order; the caller may write between them."""
         c = self.table.c
-        while True:
-            area = sa.and_(c.key == key, c.clustering >= low, c.clustering < high)
-            query = sa.select(c.clustering, *self._stored).where(area)
-            rows = connection.execute(query.order_by(c.clustering).limit(CHUNK)).all()
-            if rows:
-                yield {(key, clustering): decode_stored(*stored) for clustering, *stored in rows}
-            if len(rows) < CHUNK:
-                return
-            low = rows[-1][0] + b"\x00"
+        area = sa.and_(c.key == key, c.clustering >= low, c.clustering < high)
+        for rows in pages(connection, sa.select(c.clustering, *self._stored).where(area), c.clustering):
+            yield {(key, clustering): decode_stored(*stored) for clustering, *stored in rows}
 
     def delete_older(self, connection: sa.Connection, key: bytes, low: bytes, high: bytes, written: int) -> int:
         """Remove the states of an area that have nothing as new as `written`; how many there were."""
@@ -197,12 +191,8 @@ class StateTable:
         c = self.table.c
         named = sa.or_(c.clustering >= ROW, c.clustering == STATIC)
         query = sa.select(c.key, c.clustering, *self._stored).where(named, c.newest >= written)
-        query = query.order_by(c.key, c.clustering).limit(CHUNK)
-        rows = connection.execute(query).all()
-        while rows:
+        for rows in pages(connection, query, c.key, c.clustering):
             yield {(key, clustering): decode_stored(*stored) for key, clustering, *stored in rows}
-            further = sa.tuple_(c.key, c.clustering) > sa.tuple_(rows[-1][0], rows[-1][1])
-            rows = connection.execute(query.where(further)).all()
 
     def forget_older(self, connection: sa.Connection, written: int) -> int:
         """Remove all that has nothing as new as `written`, deletions too; how much it was."""
@@ -244,6 +234,23 @@ class StateTable:
         overwrite(connection, self.table, STATE_COLUMNS, stored)
         if self._has_heads is False and any(row[1] < ROW for row in stored):
             self._has_heads = True
+
+
+def pages(
+    connection: sa.Connection, query: sa.Select[Any], *order: sa.Column[Any], size: int = CHUNK
+) -> Iterator[Sequence[Any]]:
+    """The rows of a query in the order of columns that it selects, and which differ in each row; `size` at a time.
+
+    The caller may write between them.
+    """
+    query = query.order_by(*order).limit(size)
+    further: sa.ColumnElement[bool] = _ALL
+    while rows := connection.execute(query.where(further)).all():
+        yield rows
+        if len(rows) < size:
+            return
+        last = [rows[-1]._mapping[column] for column in order]  # noqa: SLF001 - part of its interface
+        further = sa.tuple_(*order) > sa.tuple_(*last)
 
 
 def chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
