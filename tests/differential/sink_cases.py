@@ -41,9 +41,11 @@ from tailrace_spark.sinks.opensearch.state import (
     encode_head,
     encode_row,
     head_deletes,
+    head_op,
     ordered,
     own,
     row_deletes,
+    row_op,
 )
 from tailrace_spark.sinks.sql.row_builder import Renderer, RowBuilder, new_rows
 from tailrace_spark.sinks.sql.types import column_spec, to_sql
@@ -285,6 +287,8 @@ def _deletes(row: StoredRow, head: PartitionDocument, now: int) -> object:
     return (
         _tried(row_deletes, row, now),
         _tried(head_deletes, head, now),
+        _tried(lambda: row_op("i", None, (b"k", ROW + b"a"), row, {"a": 1}, now).document),
+        _tried(lambda: head_op(None, b"k", head, None, now).document),
         kept,
         own("table", b""),
         ordered(b"\xff" * 300),

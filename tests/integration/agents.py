@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -43,7 +42,7 @@ from tailrace_schemas.avro import decode
 from tailrace_schemas.change import Change
 from tailrace_schemas.position import Position
 from tailrace_schemas.topics import Internal
-from tests.integration.processes import PROGRAM, CommandProcess
+from tests.integration.processes import PROGRAM, CommandProcess, environment
 from tests.support.waiting import until
 
 BUSY_SECONDS: Final = 60.0
@@ -97,7 +96,7 @@ class AgentProcess(CommandProcess):
                 ],
                 stdout=log,
                 stderr=log,
-                env={name: value for name, value in os.environ.items() if not name.startswith("TAILRACE_")},
+                env={k: value for k, value in environment(self._program).items() if not k.startswith("TAILRACE_")},
             )
         return self
 
