@@ -243,15 +243,15 @@ class SearchClient:
             decoded = answer.json()
         except ValueError:
             decoded = None
+        if answer.status_code < 300 and decoded is not None:
+            return decoded
         words = _said(decoded) if isinstance(decoded, dict) else _text_of(answer)
         if answer.status_code in (401, 403):
             advice = "look at username and password, or api_key, and what they may do"
             raise self._failed(f"HTTP {answer.status_code}: {words}; {advice}")
-        if answer.status_code >= 300 or decoded is None:
-            if answer.status_code == _REFUSED:
-                raise TableRefusedError(f"{self._settings.location}: HTTP {answer.status_code}: {words}")
-            raise self._failed(f"HTTP {answer.status_code}: {words}")
-        return decoded
+        if answer.status_code == _REFUSED:
+            raise TableRefusedError(f"{self._settings.location}: HTTP {answer.status_code}: {words}")
+        raise self._failed(f"HTTP {answer.status_code}: {words}")
 
     def _require_answers(self, answer: Mapping[str, Any]) -> None:
         """Of each document: the request succeeds also where shards are not there yet."""
