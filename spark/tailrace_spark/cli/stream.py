@@ -85,11 +85,11 @@ def stream(
         target, about = _sink(settings, chosen, section)  # before Spark, which takes its time to start
         try:
             LetterTopic.of(settings, chosen).prepare()
-            settings = settings.with_stream(checkpoint=settings.stream.checkpoint_of(chosen))
-            _follow(settings, target, about, spark, once=once)
+            checkpoint = settings.stream.checkpoint_of(chosen)
+            log.info("checkpoint: %s; relative paths of the settings are below %s", checkpoint, Path.cwd())
+            _follow(settings.with_stream(checkpoint=checkpoint), target, about, spark, once=once)
         finally:
             target.close()
-    checkpoint = settings.stream.checkpoint
     log.info("the stream into %s has ended: another start goes on behind its last batch, from %s", chosen, checkpoint)
 
 
