@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
-from typing import ClassVar, Generic, Self, TypeVar
+from typing import Generic, Self, TypeVar
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ class Turns(Closing, Generic[T]):
     `begin` once all is there that a turn needs.
     """
 
-    patience: ClassVar[float | None] = 5.0
+    patience: float | None = 5.0
     """How many seconds `close` waits for a turn; one that takes longer is left behind."""
 
     def __init__(self, name: str, opened: Callable[[], AbstractContextManager[T]]) -> None:
@@ -60,11 +60,11 @@ class Turns(Closing, Generic[T]):
         """Take the next turn at once. From any thread; never waits."""
         self._woken.set()
 
-    def close(self, seconds: float | None = None) -> None:
-        """End after the present turn; `seconds` in place of `patience`."""
+    def close(self) -> None:
+        """End after the present turn."""
         self.ended.set()
         self._woken.set()
-        self._thread.join(self.patience if seconds is None else seconds)
+        self._thread.join(self.patience)
 
     def _run(self) -> None:
         while not self._is_over():

@@ -367,7 +367,9 @@ def test_it_ends_while_kafka_does_not_answer() -> None:
             return iter(())
 
     thread = KeeperThread(agent.keeper, lambda: GenerationReader(Stuck(agent.topic)), agent.topic, agent.board)
-    thread.close(0.01)
+    thread.patience = 0.01
+    thread.close()
     assert not never.is_set()
     never.set()
+    thread.patience = 60.0
     thread.close()
