@@ -262,7 +262,8 @@ def _meant(name: str, names: Collection[str], listed_as: str) -> str:
 def _given(section: BaseModel) -> dict[str, object]:
     """What is set in a section. The files that held secrets are no part of it: the secrets are set themselves."""
     values = {name: getattr(section, name) for name in section.model_fields_set}
-    of_files = [
-        name for name in values if name.endswith("_file") and values.get(name.removesuffix("_file")) is not None
-    ]
-    return {name: value for name, value in values.items() if name not in of_files}
+    return {
+        name: value
+        for name, value in values.items()
+        if not name.endswith("_file") or values.get(name.removesuffix("_file")) is None
+    }
