@@ -15,6 +15,8 @@ PYTEST := $(BIN)/python -m pytest
 # Installed anew when what is installed changes, or the place, or the recipe; else reused.
 HASH := $(shell { pwd; cat pyproject.toml setup.py tools/venv.sh tools/build_backend.py tools/compilation.py; } | sha256sum | cut -c1-16)
 STAMP := $(VENV)/.installed-$(HASH)
+# The page's tests drive Chromium: a driver of 45 MB that nothing else needs.
+BROWSER = $(VENV)/.browser-$(HASH)
 # The demo runs on a part of it, which is there in half the time.
 RUNTIME := $(or $(wildcard $(STAMP)),$(VENV)/.runtime-$(HASH))
 # Compiled code for the tests, apart from the sources: the editable installation stays pure.
@@ -33,6 +35,10 @@ help: ## Show this help
 
 $(STAMP):
 	@tools/venv.sh $(VENV) dev
+	@touch $@
+
+$(BROWSER): $(STAMP)
+	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install -q --disable-pip-version-check -e ".[browser]"
 	@touch $@
 
 $(VENV)/.runtime-$(HASH):
@@ -60,7 +66,7 @@ endef
 test: $(STAMP) ## Everything that a change must pass: check, unit tests, a spine of integration tests
 	@$(call together,check unit,spine)
 
-test-all: $(STAMP) ## All tests there are, in parts, with a table at the end; hours (PARTS="kills page": these alone)
+test-all: $(BROWSER) ## All tests there are, in parts, with a table at the end; hours (PARTS="kills page": these alone)
 	@$(AS_USERS_RUN); $(BIN)/python -m tests.parts $(PARTS)
 
 check: $(STAMP) ## Style, types, layers, words

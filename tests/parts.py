@@ -2,7 +2,7 @@
 
 A test of pytest is in exactly one part, by its file: the gate's two come first, then the first pattern that fits.
 Every part runs to its end however many tests fail. The table at the end, and in build/test-all/table.txt, has each
-part's tests that passed and failed, and its minutes. Exit code 1 where one failed.
+part's tests that passed, failed and were skipped, and its minutes. Exit code 1 where one failed, or a part ran none.
 """
 
 from __future__ import annotations
@@ -64,12 +64,20 @@ class Result:
     part: str
     passed: int
     failed: int
+    skipped: int
     minutes: float
     ended: int
 
     @property
     def is_good(self) -> bool:
-        return self.ended == 0 and not self.failed
+        return self.ended == 0 and not self.failed and self.passed > 0
+
+    @property
+    def fault(self) -> str:
+        """What is wrong with it, in two words; empty for a part that is good."""
+        if self.is_good:
+            return ""
+        return f"exit {self.ended}" if self.ended or self.failed else "none ran"
 
 
 def part_of(path: Path, *, in_gate: bool, integration: bool) -> str:
@@ -113,32 +121,35 @@ def run(part: Part, folder: Path) -> Result:
         process = subprocess.run(
             part.command, cwd=TESTS.parent, env={**os.environ, **part.environment}, stdout=output, stderr=output
         )
-    passed, failed = counts(log.read_text("utf-8", "replace").splitlines())
-    return Result(part.name, passed, failed, (time.monotonic() - began) / 60, process.returncode)
+    passed, failed, skipped = counts(log.read_text("utf-8", "replace").splitlines())
+    return Result(part.name, passed, failed, skipped, (time.monotonic() - began) / 60, process.returncode)
 
 
-def counts(lines: Iterable[str]) -> tuple[int, int]:
-    """How many tests passed and failed, by pytest's closing lines and by the judgements over mutants."""
-    passed = failed = 0
+def counts(lines: Iterable[str]) -> tuple[int, int, int]:
+    """How many tests passed, failed and were skipped, by pytest's closing lines and by the judgements over mutants."""
+    passed = failed = skipped = 0
     for line in lines:
         if re.search(r" in \d+\.\d+s\b", line):
             passed += sum(int(number) for number in re.findall(r"(\d+) passed", line))
             failed += sum(int(number) for number in re.findall(r"(\d+) (?:failed|error)", line))
+            skipped += sum(int(number) for number in re.findall(r"(\d+) skipped", line))
         elif match := re.match(r'\{"breakage": .*"outcome": "([^"]*)"', line):
             passed, failed = passed + (match[1] == "red"), failed + (match[1] != "red")
-    return passed, failed
+    return passed, failed, skipped
 
 
 def table(results: Sequence[Result]) -> str:
     """A line a part, and their sum."""
-    rows = [("part", "passed", "failed", "minutes", "")]
-    rows += [
-        (one.part, str(one.passed), str(one.failed), f"{one.minutes:.1f}", "" if one.is_good else f"exit {one.ended}")
-        for one in results
-    ]
-    passed, failed = sum(one.passed for one in results), sum(one.failed for one in results)
-    rows.append(("all", str(passed), str(failed), f"{sum(one.minutes for one in results):.1f}", ""))
-    return "".join(f"{a:<12}{b:>8}{c:>8}{d:>9}  {e}".rstrip() + "\n" for a, b, c, d, e in rows)
+    rows = [("part", "passed", "failed", "skipped", "minutes", "")]
+    rows += [_row(one.part, [one], one.fault) for one in results]
+    rows.append(_row("all", results, ""))
+    return "".join(f"{a:<12}{b:>8}{c:>8}{d:>9}{e:>9}  {f}".rstrip() + "\n" for a, b, c, d, e, f in rows)
+
+
+def _row(name: str, results: Sequence[Result], fault: str) -> tuple[str, str, str, str, str, str]:
+    numbers = [sum(column) for column in zip(*((one.passed, one.failed, one.skipped) for one in results), strict=True)]
+    passed, failed, skipped = (str(number) for number in numbers)
+    return name, passed, failed, skipped, f"{sum(one.minutes for one in results):.1f}", fault
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -26,7 +26,7 @@ if ! { [ -x "$venv/bin/python" ] && suits "$venv/bin/python"; }; then
     echo "Making $venv with $("$python" -V)" >&2
     "$python" -m venv --clear "$venv"
 fi
-rm -f "$venv"/.installed-* "$venv"/.runtime-*
+rm -f "$venv"/.installed-* "$venv"/.browser-* "$venv"/.runtime-*
 if [ "$extras" = dev ] && ! "$venv/bin/python" tools/compilation.py; then
     echo "No C compiler with Python's headers here: left out are compiled code and its tests." >&2
 fi

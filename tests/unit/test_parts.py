@@ -47,7 +47,7 @@ def test_closing_lines_and_judgements_are_counted() -> None:
         '{"breakage": "a", "test": "t", "outcome": "red", "seconds": 1}',
         '{"breakage": "b", "test": "t", "outcome": "STILL GREEN", "seconds": 1}',
     ]
-    assert counts(lines) == (605 + 753 + 1, 2 + 1 + 1)
+    assert counts(lines) == (605 + 753 + 1, 2 + 1 + 1, 10)
 
 
 def test_no_part_is_taken_for_a_directory_of_tests() -> None:
@@ -61,8 +61,14 @@ def test_a_part_that_fails_is_told_and_does_not_end_the_others(tmp_path: Path) -
     failed = run(Part("first", (sys.executable, "-c", program), {}), tmp_path)
     assert (failed.passed, failed.failed, failed.is_good) == (2, 1, False)
     assert (tmp_path / "first.log").read_text() == "1 failed, 2 passed in 0.10s\n"
-    rows = table([failed, Result("second", 5, 0, 1.5, 0)]).splitlines()
-    assert [row.split()[:3] for row in rows] == [
-        ["part", "passed", "failed"], ["first", "2", "1"], ["second", "5", "0"], ["all", "7", "1"],
+    rows = table([failed, Result("second", 5, 0, 3, 1.5, 0)]).splitlines()
+    assert [row.split()[:4] for row in rows] == [
+        ["part", "passed", "failed", "skipped"], ["first", "2", "1", "0"], ["second", "5", "0", "3"], ["all", "7", "1", "3"],
     ]  # fmt: skip
     assert rows[1].endswith("exit 1")
+
+
+def test_a_part_whose_tests_were_all_skipped_is_not_good() -> None:
+    skipped = Result("page", 0, 0, 2, 0.2, 0)
+    assert not skipped.is_good
+    assert table([skipped]).splitlines()[1].endswith("none ran")
