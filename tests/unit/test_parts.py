@@ -63,8 +63,11 @@ def test_a_part_that_fails_is_told_and_does_not_end_the_others(tmp_path: Path) -
     assert (tmp_path / "first.log").read_text() == "1 failed, 2 passed in 0.10s\n"
     rows = table([failed, Result("second", 5, 0, 3, 1.5, 0)]).splitlines()
     assert [row.split()[:4] for row in rows] == [
-        ["part", "passed", "failed", "skipped"], ["first", "2", "1", "0"], ["second", "5", "0", "3"], ["all", "7", "1", "3"],
-    ]  # fmt: skip
+        ["part", "passed", "failed", "skipped"],
+        ["first", "2", "1", "0"],
+        ["second", "5", "0", "3"],
+        ["all", "7", "1", "3"],
+    ]
     assert rows[1].endswith("exit 1")
 
 
