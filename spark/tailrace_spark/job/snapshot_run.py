@@ -80,6 +80,7 @@ class SnapshotRun:
         alone: threading.Lock,
         metrics: StreamMetrics,
         clock: Callable[[], float] = time.time,
+        timer: Callable[[], float] = time.monotonic,
     ) -> None:
         self._spark = spark
         self._settings = settings
@@ -96,6 +97,7 @@ class SnapshotRun:
         self._metrics = metrics
         self._stop = threading.Event()
         self._clock = clock
+        self._timer = timer
         self._reading = False
         self._failures = 0
         self._value: Snapshots | None = None
@@ -347,7 +349,7 @@ class SnapshotRun:
 
     def _until_done(self, attempt: Callable[[], T]) -> T:
         """The attempt's result, after failures with growing pauses. Raises StoppedError, or out of patience."""
-        began, backoff = self._clock(), Backoff(_WAITS)
+        began, backoff = self._timer(), Backoff(_WAITS)
         while True:
             try:
                 result = attempt()
@@ -356,7 +358,7 @@ class SnapshotRun:
             except _PASSING as error:
                 words, (problem, remedy) = _passing(error), problem_and_remedy(error)
                 self._failures += 1
-                if self.patience is not None and self._clock() - began >= self.patience:
+                if self.patience is not None and self._timer() - began >= self.patience:
                     limit = f"after {self.patience:g} s (stream.once_wait_seconds)"
                     raise ServiceError(f"the snapshot is given up {limit}: {words}") from error
             pause = backoff.next()

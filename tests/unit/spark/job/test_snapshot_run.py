@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -79,6 +79,9 @@ class Cluster:
         before, self._tables = self._tables, tables
         return before
 
+    def leave_cluster(self) -> None:
+        pass
+
     def require_agreement(self) -> None:
         if not self.agrees:
             raise ServiceError("nodes have different schemas")
@@ -134,16 +137,19 @@ def run_of(
     summary: Summary | None = None,
     *,
     own_notes: bool = True,
+    timer: Callable[[], float] = lambda: 0.0,
 ) -> SnapshotRun:
     """`summary` is what becomes of each range in the sink."""
     writer: Any = SimpleNamespace(write=lambda *_: summary or Summary())
     planned: Any = SimpleNamespace(committed=lambda: (0, {}), begun=lambda: False)
     context: Any = cluster
-    spark: Any = None
+    spark: Any = SimpleNamespace(
+        sparkContext=SimpleNamespace(setJobGroup=lambda *_: None, setLocalProperty=lambda *_: None)
+    )
     sink: Any = SimpleNamespace(capabilities=Capabilities())
     return SnapshotRun(
         spark, Settings(), sink, notes, context, writer, planned, own_notes=own_notes, alone=threading.Lock(),
-        metrics=metrics or StreamMetrics(), clock=lambda: 1.0,
+        metrics=metrics or StreamMetrics(), clock=lambda: 1.0, timer=timer,
     )  # fmt: skip
 
 
@@ -255,6 +261,16 @@ def test_a_table_is_dropped_once_all_nodes_say_so(cluster: Cluster) -> None:
         pass
     reason = "there is no table shop.people in Cassandra (any more)"
     assert states(notes) == {"people": (State.DROPPED, reason), "orders": DONE, "lines": DONE}
+
+
+def test_patience_is_measured_by_a_clock_that_nobody_sets(cluster: Cluster) -> None:
+    """That of the notes stands still here."""
+    run = run_of(cluster, MemoryNotes(), timer=iter([0.0, 61.0]).__next__)
+    run.step()
+    cluster.drop("shop.people")
+    cluster.agrees, run.patience = False, 60.0
+    with pytest.raises(ServiceError, match=r"the snapshot is given up after 60 s \(stream.once_wait_seconds\): nodes"):
+        run.run(threading.Event())
 
 
 @pytest.mark.promise("snapshot.unreadable")
