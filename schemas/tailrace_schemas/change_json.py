@@ -8,7 +8,6 @@ import json
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from math import isfinite, isnan
 from typing import Any, Final
 
 from tailrace_schemas.avro.decode import Reader
@@ -16,11 +15,10 @@ from tailrace_schemas.avro.encode import Encoder
 from tailrace_schemas.avro.names import avro_name, bound_name
 from tailrace_schemas.avro.registry import SchemaEntry
 from tailrace_schemas.change import Change
+from tailrace_schemas.cql.json_value import plain
 from tailrace_schemas.errors import CorruptError
 from tailrace_schemas.table import Column, Table
 
-# The bits of the NaN that "nan" stands for; others say theirs.
-_NAN: Final = struct.pack(">d", float("nan"))
 # What `tailrace dump` cannot know of a source, and leaves out.
 _UNKNOWN_SOURCE: Final[Mapping[str, object]] = {
     "host": "", "datacenter": "", "epoch": 0, "origin": "log", "durable": True, "seen": 0, "flags": 0,
@@ -105,25 +103,6 @@ compact_json: Final[Callable[[object], str]] = json.JSONEncoder(
 
 `json.dumps` makes an encoder for each call: it takes twice as long.
 """
-
-
-def plain(value: object) -> object:
-    """A value of an Avro record as JSON has it: bytes as hexadecimal digits, floats that are no number as their names.
-
-    A NaN with other bits than the usual ones is `nan:` and its 16 hexadecimal digits.
-    """
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, float) and not isfinite(value):
-        return _name_of(value)
-    if isinstance(value, dict):
-        return {name: plain(item) for name, item in value.items()}
-    return [plain(item) for item in value] if isinstance(value, list) else value
-
-
-def _name_of(value: float) -> str:
-    bits = struct.pack(">d", value)
-    return f"nan:{bits.hex()}" if isnan(value) and bits != _NAN else str(value)
 
 
 def _float(value: object) -> float:

@@ -18,17 +18,20 @@ from tailrace_schemas.cql.values import codec
 from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import ColumnKind, Table
 from tailrace_spark.batch.delivery import Delivered, RecordId
+from tailrace_spark.batch.row_image import Imaged, ImageMaker, images_of_text, images_text
 from tailrace_spark.merge.batch_changes import gather
 from tailrace_spark.merge.condition import RowFilter
 from tailrace_spark.merge.partition import StoredRow
 from tailrace_spark.merge.row import ShownRows, shown_rows
 from tailrace_spark.merge.stored_row import PARTITION, RANGE, ROW, STATIC, head_of
 from tailrace_spark.rowstate.codec import encode_deletion, encode_state
+from tailrace_spark.rowstate.partition import Partition
 from tailrace_spark.rowstate.row import state_of
 from tailrace_spark.sinks.arrow.change_columns import ChangeColumns, Ends, ValueColumn, fill
 from tailrace_spark.sinks.calendar import civil, date_text, time_text, timestamp_text, year_of
 from tailrace_spark.sinks.changelog.json_plan import JsonPlan, formatter
 from tailrace_spark.sinks.kafka.avro_splice import Splice
+from tailrace_spark.sinks.kafka.debezium import DebeziumForm
 from tailrace_spark.sinks.lake.fast_rows import FastRows, StoredRows, bucket_of, cut
 from tailrace_spark.sinks.opensearch.bulk import Op as BulkOp
 from tailrace_spark.sinks.opensearch.bulk import StoredDocument, lines, stored_document
@@ -52,7 +55,7 @@ from tailrace_spark.sinks.sql.types import column_spec, to_sql
 from tailrace_spark.sinks.state_store.binary_rows import binary_rows, forms_of
 from tailrace_spark.snapshot.page import PageRecords, read_columns, read_lengths, row_count, row_number, writes_pages_of
 from tests.differential.avro_cases import PREFIX, encoder, messages
-from tests.differential.cases import Case, Family, calls, examples
+from tests.differential.cases import Case, Family, calls, examples, outcome
 from tests.differential.inputs import WORDS, damaged, some_bytes, values
 from tests.differential.state_cases import MANY, delivered, histories
 from tests.unit.spark.snapshot.pages import page_of
@@ -132,6 +135,29 @@ def _changes(random: Random) -> Iterator[Case]:
         yield from calls(
             f"columns {number}", _columns, [(some, capacity, octets) for capacity, octets in ((7, 1 << 20), (50, 300))]
         )
+
+
+def _images(random: Random) -> Iterator[Case]:
+    for number, (table, changes) in enumerate(histories()):
+        for index in range(examples(3)):
+            some = random.choices(changes, k=random.randint(1, 8))
+            yield from calls(f"row images {number} {index}", _row_images, [(table, some, now) for now in (0, 10)])
+
+
+def _row_images(table: Table, changes: Sequence[Change], now: int) -> object:
+    """Of all rows and of those with a value: as they are kept, and as Debezium's events."""
+    form, results = DebeziumForm("shop", lambda topic, token: token % len(topic)), list[object]()
+    for matches in (None, bool):
+        maker, partition = ImageMaker(table), Partition()
+        maker.matches = matches
+        for offset, change in enumerate(changes):
+            key, record_id = change.key or b"", RecordId("t.shop.wide", 0, offset, b"12345678")
+            imaged = Imaged(table, maker.of(partition, change, now), maker.expired(key, partition, now - 9, now + 9))
+            results += [imaged.value(), images_of_text(images_text(imaged.images))]
+            results.append(outcome(partial(maker.truncated, key, partition, Deletion(2, 10), now)))
+            for make in (form.events, form.expired):
+                results.append(outcome(partial(list, make("t.shop.wide", change, record_id, imaged))))
+    return results
 
 
 def _change(change: Change, message: bytes, record_id: RecordId, stream: Assignment | None) -> object:
@@ -348,4 +374,4 @@ def _records(table: Table, indices: dict[tuple[bytes, str], int], data: bytes, a
     return pages.records(data, asked), numbers
 
 
-FAMILIES: Final[tuple[Family, ...]] = (_values, _changes, _rows, _stored, _pages)
+FAMILIES: Final[tuple[Family, ...]] = (_values, _changes, _images, _rows, _stored, _pages)

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from tailrace_schemas.avro.names import avro_name, cql_name
-from tailrace_schemas.change_json import plain
+from tailrace_schemas.cql.json_value import plain
 from tailrace_spark.sinks.arrow.types import DAY, conform, relabelled_batch
 
 

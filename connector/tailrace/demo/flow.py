@@ -26,7 +26,8 @@ from tailrace_common.kafka import PartitionReader
 from tailrace_common.sections.cassandra import CassandraSettings
 from tailrace_common.topics import SchemaReader
 from tailrace_schemas.avro.decode import reader_of
-from tailrace_schemas.change_json import key_words, plain
+from tailrace_schemas.change_json import key_words
+from tailrace_schemas.cql.json_value import plain
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.streams import StreamId
 from tailrace_schemas.table import Table

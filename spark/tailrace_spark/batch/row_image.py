@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from tailrace_schemas.change import Change, Deletion
-from tailrace_schemas.change_json import compact_json, plain
+from tailrace_schemas.change_json import compact_json
+from tailrace_schemas.cql.json_value import plain
 from tailrace_schemas.cql.values import codec, split_key
 from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.table import Table

@@ -7,8 +7,8 @@ from contextlib import closing
 from dataclasses import dataclass, field
 
 from tailrace_schemas.change import Cell, Change, Deletion, Op
-from tailrace_schemas.change_json import plain
 from tailrace_schemas.clustering import clustering_key
+from tailrace_schemas.cql.json_value import plain
 from tailrace_schemas.cql.values import codec, split_key
 from tailrace_schemas.errors import TailraceError
 from tailrace_schemas.table import Table

@@ -10,8 +10,8 @@ from operator import eq
 from typing import Any, Final
 
 from tailrace_schemas.change import EXPIRED_TTL, Change, Deletion, Marker, Op
-from tailrace_schemas.change_json import plain
 from tailrace_schemas.clustering import clustering_key
+from tailrace_schemas.cql.json_value import plain
 from tailrace_schemas.cql.order import sortable
 from tailrace_schemas.cql.types import CqlType, parts
 from tailrace_schemas.cql.values import codec

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from tailrace_schemas.avro import Encoder, decode, entry_from_record, schema_records
 from tailrace_schemas.change import Cell, Change, Marker, Op
-from tailrace_schemas.change_json import ChangeForms, ChangeJson, plain
+from tailrace_schemas.change_json import ChangeForms, ChangeJson
+from tailrace_schemas.cql.json_value import plain
 from tailrace_schemas.errors import CorruptError
 from tailrace_schemas.table_json import table_from_json
 from tests.support.every_type import COLUMNS, ENCODER, INSERT, KEY, SCHEMAS, SOURCE, TABLE, row_changes

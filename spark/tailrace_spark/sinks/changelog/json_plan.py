@@ -14,7 +14,8 @@ from typing import Final
 from tailrace_schemas.avro.convert import to_avro
 from tailrace_schemas.avro.names import avro_name
 from tailrace_schemas.change import Cell, Change, Source, record_times
-from tailrace_schemas.change_json import compact_json, plain
+from tailrace_schemas.change_json import compact_json
+from tailrace_schemas.cql.json_value import plain
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.cql.values import split_key
 from tailrace_schemas.errors import DecodeError

@@ -13,7 +13,8 @@ from urllib.parse import quote
 from tailrace_common.sections.template import KEY_COLUMN, fit
 from tailrace_schemas.avro.convert import to_avro
 from tailrace_schemas.change import Change
-from tailrace_schemas.change_json import compact_json, plain
+from tailrace_schemas.change_json import compact_json
+from tailrace_schemas.cql.json_value import plain
 from tailrace_schemas.cql.values import split_key
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.table import Table

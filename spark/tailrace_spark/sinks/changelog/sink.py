@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from tailrace_schemas.avro.names import avro_name
 from tailrace_schemas.change import Change, record_times
-from tailrace_schemas.change_json import ChangeJson, compact_json, plain
+from tailrace_schemas.change_json import ChangeJson, compact_json
+from tailrace_schemas.cql.json_value import plain
 from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import KafkaPartition

@@ -246,7 +246,8 @@ def _partition_row(row: sa.Row[tuple[bytes, bytes, bytes, int, bytes, str]]) -> 
 
 
 def _values_text(clustering: Clustering) -> str:
-    return json.dumps([None if value is None else value.hex() for value in clustering])
+    """A JSON array, as `_values_of` reads it: hexadecimal digits need no escapes."""
+    return "[" + ",".join(["null" if value is None else f'"{value.hex()}"' for value in clustering]) + "]"
 
 
 def _values_of(text: str | None) -> Clustering:

@@ -125,6 +125,8 @@ class DebeziumForm:
         *,
         read: bool,
     ) -> Iterator[KafkaRecord]:
+        if not images:
+            return
         source = self._source(change, record_id)
         refused: UnsupportedError | None = None
         for image in images:

@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from tailrace_schemas.change import Change
-from tailrace_schemas.change_json import ChangeForms, ChangeJson, plain
+from tailrace_schemas.change_json import ChangeForms, ChangeJson
+from tailrace_schemas.cql.json_value import plain
 from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_from_json
 from tailrace_spark.batch.delivery import RecordId

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tailrace_schemas.change import Change, Marker
-from tailrace_schemas.change_json import plain
+from tailrace_schemas.cql.json_value import plain
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.position import Position
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
