@@ -25,14 +25,14 @@ from tailrace_schemas.position import Position
 from tailrace_schemas.table import Column, Table
 from tailrace_schemas.tokens import token
 from tailrace_spark.rowstate.cells import context_of_total
-from tailrace_spark.snapshot.page import PageRecords, Records, row_number, writes_pages_of
+from tailrace_spark.snapshot.page import EARLIEST, PageRecords, Records, least_times, row_number, writes_pages_of
 from tailrace_spark.snapshot.reading import Page
 from tailrace_spark.snapshot.selection import Selected
 
 Values = Sequence[bytes | None]
 _MICROS: Final = 1_000_000
 GRACE_MICROS: Final = 60 * _MICROS
-"""What has no write time stands as if it was written so long before it was asked for.
+"""What has no write time stands as if it was written so long before it was asked for, but behind its column's drop.
 
 A write that is under way then, with a time before that, comes by the log, and must win.
 """
@@ -49,9 +49,10 @@ CHANGE_SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class _Indices:
-    """Where a column's value, write time and TTL stand in a row; None: they are not told."""
+    """Where a column's value, write time and TTL stand in a row; None: they are not told. `least`: `least_times`."""
 
     column: Column
+    least: int
     value: int
     writetime: int | None
     ttl: int | None
@@ -67,12 +68,12 @@ class ReadChanges:
     def __init__(self, table: Table, selected: Sequence[Selected], datacenter: str, *, counters: bool = False) -> None:
         if table.is_counter and not counters:
             raise UnsupportedError(f"{table} has counters: CQL shows totals, and changes have shards")
-        index = _index_of(selected)
+        index, least = _index_of(selected), least_times(table)
         self._table = table
         self._key = [index[column.name_bytes, "value"] for column in table.partition_key]
         self._clustering = [index[column.name_bytes, "value"] for column in table.clustering]
-        self._static = [_indices_of(column, index) for column in table.static]
-        self._regular = [_indices_of(column, index) for column in table.regular]
+        self._static = [_indices_of(column, index, least) for column in table.static]
+        self._regular = [_indices_of(column, index, least) for column in table.regular]
         self._types = [column.type for column in table.partition_key]
         self._source = Source("", datacenter, Position(0, 0, 0), 0, 1, Origin.SNAPSHOT)
         self.last_key: bytes | None = None
@@ -141,9 +142,10 @@ def _index_of(selected: Sequence[Selected]) -> dict[tuple[bytes, str], int]:
     return {(item.column.name_bytes, item.kind): position for position, item in enumerate(selected)}
 
 
-def _indices_of(column: Column, index: dict[tuple[bytes, str], int]) -> _Indices:
+def _indices_of(column: Column, index: dict[tuple[bytes, str], int], least: dict[bytes, int]) -> _Indices:
     name = column.name_bytes
-    return _Indices(column, index[name, "value"], index.get((name, "writetime")), index.get((name, "ttl")))
+    value, writetime, ttl = index[name, "value"], index.get((name, "writetime")), index.get((name, "ttl"))
+    return _Indices(column, least.get(name, EARLIEST), value, writetime, ttl)
 
 
 class _Cells:
@@ -164,31 +166,36 @@ class _Cells:
             ttl = None if column_indices.ttl is None else row[column_indices.ttl]
             if column_indices.column.type.kind == "counter":
                 context = total_of(value, self._requested_at)
-                self._put(column_indices.column, None, self._requested_at - GRACE_MICROS, None, context)
+                self._put(column_indices, None, None, None, context)
             elif column_indices.column.type.multicell:
-                self._elements(column_indices.column, value, written, ttl)
+                self._elements(column_indices, value, written, ttl)
             else:
-                self._put(column_indices.column, None, _number(written), _number(ttl), value)
+                self._put(column_indices, None, _number(written), _number(ttl), value)
 
-    def _replaced(self, cql_type: CqlType, times: Sequence[int | None]) -> int:
+    def _undated(self, indices: _Indices) -> int:
+        """The write time of what has none."""
+        return max(self._requested_at - GRACE_MICROS, indices.least)
+
+    def _replaced(self, indices: _Indices, times: Sequence[int | None]) -> int:
         """The write time up to which a whole collection replaces what the log has of it."""
-        if cql_type.kind != "list":  # elements have the paths that the log has
-            return self._requested_at - GRACE_MICROS - 1
+        if indices.column.type.kind != "list":  # elements have the paths that the log has
+            return self._undated(indices) - 1
         # What is newer than the newest element of the answer is not in it, and comes by the log. Times that are far
         # ahead are those of writers who chose them: what is written later is older than they are.
         newest = [time for time in times if time is not None and time <= self._requested_at + GRACE_MICROS]
         return max(newest, default=self._requested_at - 1)
 
-    def _put(self, column: Column, path: bytes | None, written: int | None, ttl: int | None, value: bytes) -> None:
+    def _put(self, indices: _Indices, path: bytes | None, written: int | None, ttl: int | None, value: bytes) -> None:
         # The seconds left, and not those that the cell was written with, which CQL does not show.
         expires = None if ttl is None else self._requested_at // _MICROS + ttl
-        written = self._requested_at - GRACE_MICROS if written is None else written
-        self.cells.append(Cell(column, path, written, ttl, expires, value))
+        written = self._undated(indices) if written is None else written
+        self.cells.append(Cell(indices.column, path, written, ttl, expires, value))
 
-    def _elements(self, column: Column, value: bytes, written: bytes | None, ttl: bytes | None) -> None:
+    def _elements(self, indices: _Indices, value: bytes, written: bytes | None, ttl: bytes | None) -> None:
+        column = indices.column
         is_list = column.type.kind == "list"
         times = _numbers(written, read_count(value, 4)) if is_list else []
-        last = self._replaced(column.type, times)
+        last = self._replaced(indices, times)
         elements = _elements_of(column.type, value, last + 1)
         times = times or _numbers(written, len(elements))
         ttls = _numbers(ttl, len(elements))
@@ -199,7 +206,7 @@ class _Cells:
         for element, element_written, element_ttl in zip(elements, times, ttls, strict=True):
             if element is not None:
                 path, data = element
-                self._put(column, path, element_written, element_ttl, data)
+                self._put(indices, path, element_written, element_ttl, data)
 
 
 def _elements_of(cql_type: CqlType, value: bytes, written: int) -> list[tuple[bytes, bytes] | None]:

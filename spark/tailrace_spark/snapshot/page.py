@@ -28,6 +28,8 @@ from tailrace_schemas.transcode.row import NONE, NULL, RowCells
 
 ROW_BITS: Final = 44
 """The bits of a row's number."""
+EARLIEST: Final = -(2**63)
+"""The earliest write time that there is."""
 _MICROS: Final = 1_000_000
 _READ: Final = list(Op).index(Op.READ)
 _ORIGIN: Final = list(Origin).index(Origin.SNAPSHOT)
@@ -132,13 +134,18 @@ class _Columns:
     """The columns of one kind of row: their plan, and where in a page's row their values and times stand."""
 
     def __init__(
-        self, writer: RecordWriter, columns: tuple[Column, ...], indices: dict[tuple[bytes, str], int]
+        self,
+        writer: RecordWriter,
+        columns: tuple[Column, ...],
+        indices: dict[tuple[bytes, str], int],
+        least: dict[bytes, int],
     ) -> None:
         in_order = tuple(sorted(columns, key=_name))
         self.plan: RowPlan = writer.plan(in_order)
         self.value = vec[i64]([indices[column.name_bytes, "value"] for column in in_order])
         self.written = vec[i64]([indices.get((column.name_bytes, "writetime"), -1) for column in in_order])
         self.ttl = vec[i64]([indices.get((column.name_bytes, "ttl"), -1) for column in in_order])
+        self.least = vec[i64]([least.get(column.name_bytes, EARLIEST) for column in in_order])
 
 
 class PageRecords:
@@ -155,8 +162,9 @@ class PageRecords:
         self._types = tuple([column.type for column in table.partition_key])
         self._key = vec[i64]([indices[column.name_bytes, "value"] for column in table.partition_key])
         self._clustering = vec[i64]([indices[column.name_bytes, "value"] for column in table.clustering])
-        self._static = _Columns(writer, table.static, indices)
-        self._regular = _Columns(writer, table.regular, indices)
+        least = least_times(table)
+        self._static = _Columns(writer, table.static, indices, least)
+        self._regular = _Columns(writer, table.regular, indices, least)
         self._has_static = bool(table.static)
         self._width: i64 = len(indices)
         self._start = vec[i64]([0] * len(indices))
@@ -253,7 +261,7 @@ class PageRecords:
             value_index = columns.value[column]
             start = self._start[value_index]
             if start != NULL:
-                written: i64 = requested_at - self._grace
+                written: i64 = max(requested_at - self._grace, columns.least[column])
                 time = columns.written[column]
                 if time >= 0 and self._start[time] != NULL:
                     written = i64(read_i64_be(data, self._start[time]))
@@ -287,6 +295,11 @@ class PageRecords:
         records.keys.append(partition.message_key)
         records.values.append(body + source)
         records.numbers.append(row_number(partition.key, clustering))
+
+
+def least_times(table: Table) -> dict[bytes, int]:
+    """The least write times of cells that SELECT shows, by their columns: behind the drop of one of the same name."""
+    return {drop.column.name_bytes: min(drop.dropped_at + 1, 2**63 - 1) for drop in table.dropped}
 
 
 def _name(column: Column) -> bytes:

@@ -14,7 +14,10 @@ WIDE = table(
 )
 
 
-ALONE = table({"k": "uuid"}, regular={"v": "frozen<list<int>>", "n": "inet", "m": "varint"})
+ALONE = table(
+    {"k": "uuid"}, regular={"v": "frozen<list<int>>", "n": "inet", "m": "varint"},
+    dropped={"v": ("frozen<list<int>>", 1_713_999_999_000_000)},
+)  # fmt: skip
 
 
 EDITS = table({"k": "int"}, regular={"t": "set<int>"})

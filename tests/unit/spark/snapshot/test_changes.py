@@ -58,6 +58,14 @@ def test_a_value_whose_write_time_is_not_told_is_older_than_what_is_written_now(
     assert [(cell.written, cell.ttl) for cell in change.cells] == [(ASKED - GRACE_MICROS, None)]
 
 
+@pytest.mark.promise("snapshots.equal")
+def test_a_value_whose_write_time_is_not_told_is_newer_than_a_drop_of_its_column() -> None:
+    types = {"f": "frozen<set<int>>", "t": "set<int>"}
+    again = table({"k": "int"}, regular=types, dropped={name: (of, ASKED - 5) for name, of in types.items()})
+    [change] = changes_of(again, {"k": 1, "f": [1], "t": [2]}, release=(4, 0, 4))
+    assert VisibleColumns(again).of(state_of(change)) == {"f": [1], "t": [2]}
+
+
 def test_static_columns_are_one_change_of_their_partition() -> None:
     row = {"s": "static", "writetime(s)": 5}
     changes = changes_of(
