@@ -426,7 +426,9 @@ class ImageStore:
         now = int(self._clock())
         scopes = connection.execute(sa.select(TABLES.c.scope).where(TABLES.c.stream == self._stream)).scalars().all()
         for some in chunks(scopes, _SCOPES_AT_ONCE):
-            among = sa.or_(*[of_scope(UUID(scope).bytes) for scope in some])
+            # What has expired waits for the next change of its table, whose images say so.
+            settled = sa.or_(STATE.c.next_expiry.is_(None), STATE.c.next_expiry > now)
+            among = sa.and_(settled, sa.or_(*[of_scope(UUID(scope).bytes) for scope in some]))
             for (key, _), written in forget(self._state, connection, now - horizon, now, _PURGED_AT_ONCE, among):
                 if written is not None:
                     self._purges.note(connection, UUID(bytes=key[:_SCOPE_BYTES]), written)

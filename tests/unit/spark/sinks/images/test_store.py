@@ -334,6 +334,25 @@ def test_what_comes_later_than_the_horizon_has_no_images(url: str) -> None:
 
 
 def test_a_horizon_is_that_of_its_own_stream(url: str) -> None:
+@pytest.mark.promise("images.chain")
+def test_what_expired_before_the_horizon_is_told_all_the_same(url: str) -> None:
+    """A table has no change for longer than that, and others have: its row was shown last as it was."""
+    clock, stream, second = [1_000.0], Stream(), 1_000_000
+    expiring = LOG.update(K, (1,), 900 * second, amount=1)
+    expiring = replace(expiring, cells=(replace(expiring.cells[0], ttl=60, expires=1_060),))
+    with closing(ImageStore(url, merge_horizon=100, clock=lambda: clock[0])) as store:
+        images_of(store, stream.piece(expiring))
+        clock[0] = 2_000
+        images_of(store)
+        [last] = store.imaged([stream.piece(LOG.insert(K, (2,), 1_900 * second, amount=1))])
+        clock[0] = 2_200
+        images_of(store)
+        assert told(images_of(store, stream.piece(LOG.insert(K, (1,), 890 * second, amount=9)))) == [None]
+    imaged = last.changes[0].images
+    assert imaged is not None
+    assert told([imaged.expired]) == [[("d", 1, {"amount": 1}, None, ("amount",))]]
+
+
     """One purges soon, and the other never: what this one knows to be deleted stays so."""
     clock, second = [1_000.0], 1_000_000
     insert, delete = LOG.insert(K, (1,), 900 * second, amount=1), LOG.delete(K, (1,), 950 * second)
