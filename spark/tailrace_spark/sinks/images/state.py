@@ -43,12 +43,14 @@ Given = Mapping[RecordKey, tuple[RowImages, tuple[RowImage, ...]]]
 """By position in Kafka: the images of a change, and those of what had expired when it came."""
 
 LONGEST_STREAM: Final = 100
+_LONGEST_TOPIC: Final = 320
+"""Kafka's longest has 249 characters, and the name of a reading or snapshot may stand behind it."""
 STREAM_NAME: Final = sa.Text().with_variant(sa.String(LONGEST_STREAM), MYSQL)
 GIVEN: Final = sa.Table(
     "tailrace_images_given",
     IMAGES,
     sa.Column("stream", STREAM_NAME, primary_key=True),
-    sa.Column("topic", sa.Text().with_variant(sa.String(255), MYSQL), primary_key=True),
+    sa.Column("topic", sa.Text().with_variant(sa.String(_LONGEST_TOPIC), MYSQL), primary_key=True),
     sa.Column("partition", sa.Integer, primary_key=True),
     sa.Column("offset", sa.BigInteger, primary_key=True),
     sa.Column("images", STATE_BYTES),

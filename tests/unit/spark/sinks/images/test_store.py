@@ -21,6 +21,7 @@ from tailrace_schemas.change import Change, Marker
 from tailrace_schemas.cql.json_value import plain
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.position import Position
+from tailrace_schemas.topics import MAX_NAME
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.batch.row_image import MOST_IMAGES, Imaged, RowImages
 from tailrace_spark.rowstate.partition import Partition
@@ -430,6 +431,14 @@ def test_streams_and_table_ids_have_states_of_their_own(url: str) -> None:
     for name in ("one", "two"):
         created = [[("c", 1, None, {"amount": value}, ("amount",))] for value in (1, 2)]
         assert told(once(url, piece, stream=name)) == created
+
+
+def test_places_of_the_longest_topic_are_kept_whatever_reading_they_are_of(database: Database) -> None:
+    record_id = RecordId(f"{'t' * MAX_NAME}@{'A' * 22}.{'0' * 12}", 0, 0, b"12345678")
+    piece = Piece((Delivered(record_id, LOG.insert(K, (1,), 10, amount=5)),))
+    expected = [[("c", 1, None, {"amount": 5}, ("amount",))]]
+    assert told(once(database.url, piece)) == expected
+    assert told(once(database.url, piece)) == expected
 
 
 def test_more_images_than_a_record_has_room_for() -> None:
