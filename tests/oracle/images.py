@@ -93,6 +93,7 @@ class FollowedRows:
             if self._seen[offset] is not value:
                 continue
             assert imaged.images is not None, f"images of {offset} cannot be told"
+            assert imaged.expired is not None, f"what had expired at {offset} cannot be told"
             rows = self._rows.setdefault(imaged.table.id, {})
             for image in (*imaged.expired, *imaged.images):
                 self._take(rows, image, imaged.table)

@@ -65,12 +65,17 @@ class Imaged:
 
     table: Table
     images: RowImages
-    expired: tuple[RowImage, ...] = ()
+    expired: RowImages = ()
+
+    @property
+    def untold(self) -> Imaged:
+        """The same without the images, for a record that has no room for them."""
+        return Imaged(self.table, None, () if self.expired == () else None)
 
     def value(self) -> dict[str, Any]:
         """The members of the change's JSON object; `expired` is left out where there is nothing of the kind."""
         members = {"images": _array(self.images)}
-        return {**members, "expired": _array(self.expired)} if self.expired else members
+        return members if self.expired == () else {**members, "expired": _array(self.expired)}
 
 
 class ImageMaker:

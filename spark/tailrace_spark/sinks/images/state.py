@@ -22,7 +22,7 @@ from tailrace_schemas.clustering import clustering_key, range_limits
 from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Delivered, RecordKey
-from tailrace_spark.batch.row_image import RowImage, RowImages, images_of_text, images_text
+from tailrace_spark.batch.row_image import RowImages, images_of_text, images_text
 from tailrace_spark.merge.stored_row import END, ROW, STATIC, RowKey, decode_stored, state_row
 from tailrace_spark.rowstate.deletions import NOTHING_DELETED, PartitionState
 from tailrace_spark.rowstate.partition import Clustering, ClusteringBytes, Partition, PartitionRow
@@ -39,7 +39,7 @@ STATE: Final = state_named(
 )
 LONGEST_KEY: Final = 900  # bytes: what every database has room for in an index, together
 LONGEST_CLUSTERING: Final = 1_600
-Given = Mapping[RecordKey, tuple[RowImages, tuple[RowImage, ...]]]
+Given = Mapping[RecordKey, tuple[RowImages, RowImages]]
 """By position in Kafka: the images of a change, and those of what had expired when it came."""
 
 LONGEST_STREAM: Final = 100
@@ -262,13 +262,13 @@ def given_before(
     changes: Sequence[Delivered],
     batch: int,
     met_in: dict[KafkaPartition, int],
-) -> dict[RecordKey, tuple[RowImages, tuple[RowImage, ...]]]:
+) -> dict[RecordKey, tuple[RowImages, RowImages]]:
     """The images that these changes have had; they come by topic, partition and offset.
 
     Those of before this batch are forgotten. `met_in` has the batch that each partition was met in last: the first
     change of one in a batch tells what is from before it.
     """
-    images: dict[RecordKey, tuple[RowImages, tuple[RowImage, ...]]] = {}
+    images: dict[RecordKey, tuple[RowImages, RowImages]] = {}
     c = GIVEN.c
     for (topic, partition), some in groupby(changes, key=lambda change: change.record_id.key[:2]):
         offsets = [delivered.record_id.offset for delivered in some]
@@ -278,33 +278,32 @@ def given_before(
             connection.execute(GIVEN.delete().where(of_partition, c.offset < offsets[0]))
         query = sa.select(c.offset, c.images, c.expired)
         for row in connection.execute(query.where(of_partition, c.offset >= min(offsets), c.offset <= max(offsets))):
-            images[topic, partition, row.offset] = images_of_text(row.images), images_of_text(row.expired) or ()
+            images[topic, partition, row.offset] = images_of_text(row.images), images_of_text(row.expired)
     return images
 
 
 def keep_given(connection: sa.Connection, stream: str, images: Given) -> Given:
     """Keep the images that changes have now, and give them: those of a change that have no room there are not told.
 
-    Raises DBAPIError where one of them has had some.
+    Nor are those of what had expired, where they have none alone. Raises DBAPIError where one of them has had some.
     """
     try:
         with connection.begin_nested():
             _insert_given(connection, stream, images)
             return images
     except DBAPIError as error:
-        if not refuses_a_value(error):
+        if not refuses_a_value(error) or [*images.values()] == [(None, None)]:
             raise
     if len(images) == 1:
-        untold = {record_key: (None, expired) for record_key, (_, expired) in images.items()}
-        _insert_given(connection, stream, untold)
-        return untold
+        untold = {key: (None, None if of_change is None else expired) for key, (of_change, expired) in images.items()}
+        return keep_given(connection, stream, untold)
     halves = chunks(images.items(), -(-len(images) // 2))
     return {key: pair for half in halves for key, pair in keep_given(connection, stream, dict(half)).items()}
 
 
 def _insert_given(connection: sa.Connection, stream: str, images: Given) -> None:
     rows = [
-        (stream, *record_key, images_text(of_change), images_text(expired or None))
+        (stream, *record_key, images_text(of_change), images_text(expired))
         for record_key, (of_change, expired) in images.items()
     ]
     insert(connection, GIVEN, _COLUMNS, rows)

@@ -317,7 +317,7 @@ class ImageStore:
         imaged, change = delivered.images, delivered.change
         if imaged is None or filter_of(self.filters, imaged.table) is None or change.op is Op.TRUNCATE:
             return True
-        return imaged.images is None or bool(imaged.images or imaged.expired)
+        return imaged.images is None or imaged.expired is None or bool(imaged.images or imaged.expired)
 
     def _table_images(
         self, connection: sa.Connection, changes: Sequence[Delivered], fresh: Sequence[Delivered]

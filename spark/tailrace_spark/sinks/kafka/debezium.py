@@ -112,7 +112,9 @@ class DebeziumForm:
         yield from self._events(topic, change, record_id, imaged.table, imaged.images, read=read)
 
     def expired(self, topic: str, change: Change, record_id: RecordId, imaged: Imaged) -> Iterator[KafkaRecord]:
-        """Those of what had expired when the change came. Raises UnsupportedError for a key, as `events`."""
+        """Those of what had expired when the change came. Raises UnsupportedError as `events`."""
+        if imaged.expired is None:
+            raise UnsupportedError("no image of what has expired can be told (docs/images.md), so no event")
         return self._events(topic, change, record_id, imaged.table, imaged.expired, read=False)
 
     def _events(

@@ -340,9 +340,9 @@ class KafkaBatch(Batch):
         partition = record.record_id.partition % self._outlet.partitions(topic)
         headers = event_headers(record, form.content_type) if settings.cloudevents == "binary" else ()
         sent = KafkaRecord(topic, partition, form.key(topic, record), form.value(topic, record), headers)
-        if images is None or (images.images is None and not images.expired) or sent.size <= settings.largest_record:
+        if images is None or images == images.untold or sent.size <= settings.largest_record:
             return sent
-        return self._change(replace(record, images=Imaged(images.table, None)), topic)
+        return self._change(replace(record, images=images.untold), topic)
 
     def _events(
         self, make_events: Callable[[str, Change, RecordId, Imaged], Iterator[KafkaRecord]], record: OutgoingRecord

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from tailrace_spark.batch.delivery import DeadLetter, MicroBatch, Summary
-from tailrace_spark.batch.row_image import Imaged
 from tailrace_spark.sinks.changelog.routes import Route, word
 from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord
 from tailrace_spark.sinks.letters import LOGGED, Letters
@@ -60,8 +59,8 @@ class _Messages(Batch):
 
     def put(self, record: OutgoingRecord) -> None:
         settings, images, size = self._settings, record.images, len(record.json)
-        if size > settings.largest_message and images is not None and images.images is not None:
-            self.put(replace(record, images=Imaged(images.table, None)))
+        if size > settings.largest_message and images is not None and images != images.untold:
+            self.put(replace(record, images=images.untold))
             return
         if size > settings.largest_message:
             words = f"{size} bytes as a message, more than the sink's largest_message, {settings.largest_message}"

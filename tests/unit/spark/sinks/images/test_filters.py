@@ -96,7 +96,7 @@ def expected(all_images: dict[int, Imaged], matches: Matches) -> dict[int, objec
     values_by_offset: dict[int, object] = {}
     for offset, of in all_images.items():
         images = None if of.images is None else asked_for(of.images, matches)
-        expired = asked_for(of.expired, matches)
+        expired = asked_for(of.expired or (), matches)
         if images is None or images or expired:
             values_by_offset[offset] = Imaged(of.table, images, expired).value()
     return values_by_offset
@@ -134,6 +134,7 @@ def _follow(rows: dict[tuple[Any, ...], Row], imaged: dict[int, Imaged]) -> None
     """What a reader does: it has each row as its last image shows it."""
     for _, of in sorted(imaged.items()):
         assert of.images is not None
+        assert of.expired is not None
         for image in (*of.expired, *of.images):
             key = tuple(image.key.values())
             assert (image.before is not None) == (key in rows)

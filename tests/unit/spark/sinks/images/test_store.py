@@ -334,7 +334,6 @@ def test_what_comes_later_than_the_horizon_has_no_images(url: str) -> None:
     assert again == [[("c", 1, None, {"amount": 9}, ("amount",))]]
 
 
-def test_a_horizon_is_that_of_its_own_stream(url: str) -> None:
 @pytest.mark.promise("images.chain")
 def test_what_expired_before_the_horizon_is_told_all_the_same(url: str) -> None:
     """A table has no change for longer than that, and others have: its row was shown last as it was."""
@@ -354,6 +353,7 @@ def test_what_expired_before_the_horizon_is_told_all_the_same(url: str) -> None:
     assert told([imaged.expired]) == [[("d", 1, {"amount": 1}, None, ("amount",))]]
 
 
+def test_a_horizon_is_that_of_its_own_stream(url: str) -> None:
     """One purges soon, and the other never: what this one knows to be deleted stays so."""
     clock, second = [1_000.0], 1_000_000
     insert, delete = LOG.insert(K, (1,), 900 * second, amount=1), LOG.delete(K, (1,), 950 * second)
@@ -614,3 +614,23 @@ def test_images_that_are_too_large_for_a_statement_are_not_told(database: Databa
         found = images_of(store, Stream().piece(*changes))
         assert [images is None for images in found] == [False, database.dialect == "mysql", False]
         assert images_of(store, Stream().piece(*changes)) == found
+
+
+@pytest.mark.slow
+def test_what_expired_and_is_too_large_for_a_statement_is_not_told(database: Database) -> None:
+    """Each row goes in, and their images together do not. The stream goes on, and says so again."""
+    clock, photo = [1_000.0], bytes(3 << 20)
+    rows = [LOG.update(K, (line,), 1, photo=photo) for line in range(3)]
+    rows = [replace(row, cells=(replace(row.cells[0], ttl=60, expires=1_060),)) for row in rows]
+    with closing(ImageStore(database.url, clock=lambda: clock[0])) as store:
+        images_of(store, Stream().piece(*rows))
+        clock[0] = 1_060
+        for _ in range(2):
+            [piece] = store.imaged([Stream(3).piece(LOG.insert((8,), (1,), 2), LOG.insert((8,), (2,), 2))])
+            [first, second] = [one.images for one in piece.changes]
+            assert first is not None
+            assert second is not None
+            assert (first.expired is None) is (database.dialect == "mysql")
+            assert first.expired is None or len(first.expired) == 3
+            assert ("expired" in first.value(), "expired" in second.value()) == (True, False)
+            assert told([second.images]) == [[("c", 2, None, {}, ())]]

@@ -228,7 +228,7 @@ def expiring(key: int, at: int) -> Change:
 
 def customers(images: dict[Place, Imaged | None]) -> set[tuple[int, object]]:
     """(Kafka partition, customer) of the rows that a batch tells to have expired."""
-    return {(place[1], image.key["customer"]) for place, of in images.items() if of for image in of.expired}
+    return {(place[1], image.key["customer"]) for place, of in images.items() if of for image in of.expired or ()}
 
 
 @pytest.mark.promise("stream.execution")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from typing import Any, cast
+
+import pytest
 
 from tailrace_schemas.change import Change
 from tailrace_spark.batch.delivery import DeadLetter, RecordId
@@ -12,7 +15,7 @@ from tailrace_spark.batch.row_image import Imaged, ImageMaker
 from tailrace_spark.rowstate.partition import Partition
 from tailrace_spark.sinks.changelog.sink import OutgoingRecord, RecordForm
 from tailrace_spark.sinks.kafka.debezium import DebeziumForm
-from tailrace_spark.sinks.kafka.json_format import KafkaRecord
+from tailrace_spark.sinks.kafka.json_format import JsonChanges, KafkaRecord
 from tailrace_spark.sinks.kafka.outlet import KafkaBatch, KafkaOutlet, KafkaTarget
 from tailrace_spark.sinks.kafka.settings import KafkaSinkSettings
 from tests.unit.spark.cassandra import Log
@@ -26,12 +29,15 @@ class Producer:
 
     def __init__(self) -> None:
         self.calls: list[str] = []
+        self.values: list[bytes | None] = []
 
     def send(self, record: KafkaRecord) -> None:
         self.calls.append(record.topic)
 
     def send_all(self, records: Iterable[KafkaRecord]) -> None:
-        self.calls += [record.topic for record in records]
+        sent = list(records)
+        self.calls += [record.topic for record in sent]
+        self.values += [record.value for record in sent]
 
     def acknowledge(self) -> None:
         self.calls.append("acknowledge")
@@ -46,6 +52,7 @@ class Outlet:
     def __init__(self, calls: list[str]) -> None:
         self.letters = self
         self.events = DebeziumForm("t", lambda _topic, _token: 0, tombstones=False)
+        self.form = JsonChanges(primary=False, structured=False)
         self._calls = calls
 
     def put(self, letters: Sequence[DeadLetter]) -> None:
@@ -53,6 +60,9 @@ class Outlet:
 
     def topics_of(self, _change: Change) -> list[str]:
         return ["changes"]
+
+    def partitions(self, _topic: str) -> int:
+        return 1
 
     def sending(self) -> Any:
         return nullcontext()
@@ -88,3 +98,20 @@ def test_a_row_without_an_event_keeps_no_other_row_from_having_one() -> None:
     batch.commit()
     words = "UnsupportedError: key column c has no value that an event's key could have"
     assert producer.calls[:3] == [words, "changes.static", "changes"]
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_record_with_too_large_images_says_that_rows_have_expired(told: bool) -> None:
+    """Whether its own images are told or not: nobody takes these rows for ones that are there."""
+    of = table({"k": "int"}, regular={"v": "text"}, keyspace="shop", name="items")
+    log, maker, partition = Log(of), ImageMaker(of), Partition()
+    maker.of(partition, log.insert((1,), (), 10, v="v" * 9_000), 0)
+    gone, change = maker.of(partition, log.delete((1,), (), 20), 0), log.insert((2,), (), 30, v="a")
+    images = maker.of(partition, change, 0) if told else None
+    settings = KafkaSinkSettings.model_validate({"images": "sqlite://", "largest_record": 4_096})
+    target, producer = KafkaTarget(name="out", prefix="t", settings=settings), Producer()
+    batch = KafkaBatch(cast(KafkaOutlet, Outlet(producer.calls)), cast(Any, producer), target, {})
+    batch.put(OutgoingRecord(PLACE, change, None, RecordForm(of), images=Imaged(of, images, gone)))
+    assert batch.commit().dead_letters == 0
+    value = json.loads(producer.values[0] or b"")
+    assert (value["images"], value["expired"]) == (None, None)

@@ -260,6 +260,8 @@ def test_what_cannot_be_an_event_says_why() -> None:
     change = LOG.insert(K, (1,), 10)
     with pytest.raises(UnsupportedError, match="no image of its rows can be told"):
         list(DebeziumForm("p", by_token).events(TOPIC, change, PLACE, Imaged(CART, None)))
+    with pytest.raises(UnsupportedError, match="no image of what has expired can be told"):
+        list(DebeziumForm("p", by_token).expired(TOPIC, change, PLACE, Imaged(CART, (), None)))
     empty = replace(change, clustering=(b"",))
     images = ImageMaker(CART).of(Partition(), empty, 0)
     assert images is not None
