@@ -132,8 +132,13 @@ class VisibleTable:
         connection.execute(self.table.delete())
 
     def with_value(self, connection: sa.Connection, column: ColumnPlace) -> Iterable[list[RowKey]]:
-        """The keys of rows that have a value in a stored column, in order and in chunks; it may be written between."""
-        query = sa.select(*self._key_columns).where(self.table.c[column.stored].is_not(None))
+        """The keys of rows that may have a value in a stored column, in order and in chunks; it may be written between.
+
+        A value that shows as null may be all that keeps a row.
+        """
+        c = self.table.c
+        empty = sa.and_(sa.true(), *[c[name].is_(None) for name in self.columns])
+        query = sa.select(*self._key_columns).where(sa.or_(c[column.stored].is_not(None), empty))
         for rows in pages(connection, query, *self._key_columns):
             yield [(row[0], STATIC if self._static else row[1]) for row in rows]
 

@@ -175,6 +175,18 @@ def test_a_static_column_is_added_to_a_table_without_one(database: Database) -> 
     assert database.select("SELECT * FROM shop_bare") == [(1, 1, 9, 5)]
 
 
+def test_a_row_goes_with_the_column_that_kept_it_though_that_showed_nothing(database: Database) -> None:
+    """A value of no bytes is null to every database, and to Cassandra a row is there by it."""
+    log = Log(PLAIN)
+    kept = log.update((1,), (), 10, w=1)
+    kept = replace(kept, cells=(replace(kept.cells[0], value=b""),))
+    write(database, kept, log.update((2,), (), 10, w=1), log.insert((3,), (), 10))
+    assert database.select("SELECT * FROM shop_plain") == [(1, None, None), (2, None, 1), (3, None, None)]
+    gone = table({"id": "int"}, regular={"v": "text"}, dropped={"w": ("int", 20)}, keyspace="shop", name="plain")
+    write(database, Log(gone).update((4,), (), 30, v="c"))
+    assert database.select("SELECT * FROM shop_plain") == [(3, None), (4, "c")]
+
+
 AGAIN = replace(PLAIN, id=UUID("1b255f4d-ef25-11ef-8e5c-9d0d1c0b8f00"))
 """A later table of that name, whose id has an earlier time."""
 
