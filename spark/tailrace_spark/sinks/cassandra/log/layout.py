@@ -59,7 +59,8 @@ def log_table(table: Table, keyspace: str) -> LogTable:
     """The log table of a definition (docs/log-tables.md; ScyllaDB's create_log_schema).
 
     A multi-cell column is frozen there, a list as the map of its cells' time UUIDs. Raises UnsupportedError for
-    counter tables and views, which ScyllaDB has no log of either, and for columns that are called as the log's own.
+    counter tables and views, which ScyllaDB has no log of either, and for columns that are called as the log's own. So
+    it does where the log would have two columns of one name.
     """
     if table.is_counter:
         raise UnsupportedError(f"{table}: counter tables have no log table; leave the table out of the stream")
@@ -71,6 +72,9 @@ def log_table(table: Table, keyspace: str) -> LogTable:
             raise UnsupportedError(f"{table}: column {column.name} is called as those of log tables are")
         if column.type.kind != "empty":  # the value of a dense table that has none
             columns[column.name] = log_type(column.type)
+    edited = {deleted_elements(column) for column in table.columns if column.type.multicell}
+    if shared := edited.intersection(map(deleted, table.columns)):
+        raise UnsupportedError(f"{table}: two columns of its log table would be called {min(shared)}; leave it out")
     for column in table.columns:
         if column.type.kind != "empty":
             columns[deleted(column)] = _BOOLEAN

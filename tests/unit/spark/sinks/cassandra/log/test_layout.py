@@ -112,6 +112,7 @@ def test_columns_of_dropped_ones_are_told_from_all_others() -> None:
         (replace(table({"pk": "int"}, regular={"n": "counter"}), flags=frozenset({"counter"})), "counter tables have"),
         (replace(table({"pk": "int"}), flags=frozenset({"compound", "view"})), "materialized views have"),
         (table({"pk": "int"}, regular={"cdc$time": "int"}), "column cdc\\$time is called"),
+        (table({"pk": "int"}, regular={"w": "set<int>", "elements_w": "int"}), "called cdc\\$deleted_elements_w"),
     ],
 )
 def test_what_has_no_log_table(of: object, reason: str) -> None:
