@@ -330,6 +330,8 @@ def _insert_of(log: LogTable, own: LogTable, existing: Mapping[str, str]) -> Log
     columns: dict[str, str] = {}
     for name, cql_type in own.columns.items():
         column = renamed.get(name, name)
+        if column in columns:
+            continue  # a column that was dropped, whose name a key column has now
         if column not in existing:
             if is_same_table:
                 continue

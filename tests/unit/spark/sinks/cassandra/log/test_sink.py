@@ -136,6 +136,20 @@ def test_a_key_column_that_was_renamed_is_written_under_its_newest_name() -> Non
     assert (third.get("n"), third.get("number")) == ((3).to_bytes(4, "big"), None), "the former name came back"
 
 
+def test_a_key_column_with_the_name_of_a_dropped_one_has_its_own_value() -> None:
+    """Where a change is of a host that has heard of neither."""
+    cluster = Cluster()
+    sink = cluster.sink()
+    wider = table({"id": "int"}, {"n": "int"}, regular={"v": "text", "w": "int"}, keyspace="shop", name="orders")
+    again = table(
+        {"id": "int"}, {"w": "int"}, regular={"v": "text"}, dropped={"w": ("int", 6)}, keyspace="shop", name="orders"
+    )
+    sink.announce([(1, wider), (2, again)])
+    write_here(sink, [piece([Log(wider).insert((1,), (2,), 5, v="x", w=9)])])
+    [row] = cluster.rows[ORDERS_LOG].values()
+    assert (row.get("v"), row.get("w")) == (b"x", (2).to_bytes(4, "big"))
+
+
 def test_of_many_updates_the_refused_ones_are_found_by_halves() -> None:
     """A request for each of the others would take the cluster's round trip some thousand times."""
 
