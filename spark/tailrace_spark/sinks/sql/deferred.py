@@ -42,6 +42,7 @@ from tailrace_spark.rowstate.partition import Clustering
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.rowstate.truncation import EVERYTHING
 from tailrace_spark.sinks.state_store.bulk import overwrite
+from tailrace_spark.sinks.state_store.fences import upsert
 from tailrace_spark.sinks.state_store.tables import CATALOG, MYSQL, MYSQL_TABLE, STATE_BYTES
 
 _ERASURE: Final = b"\x06"
@@ -181,17 +182,15 @@ class DeferredTables:
         now: int,
     ) -> int:
         """Keep changes of a table, and why; how many. `now` in seconds since the epoch."""
-        existing = connection.execute(
-            sa.select(DEFERRED_TABLES.c.definition, DEFERRED_TABLES.c.since).where(
-                DEFERRED_TABLES.c.table_id == str(table.id)
-            )
-        ).one_or_none()
-        record = TableRecord(table, announced)
-        if existing is not None:
-            record = define(decode_record(existing.definition)[0], table, announced)
-        since = now if existing is None else existing.since
         names = [column.name for column in DEFERRED_TABLES.columns]
-        overwrite(connection, DEFERRED_TABLES, names, [(str(table.id), str(table), why, since, encode_record(record))])
+        row = (str(table.id), str(table), why, now, encode_record(TableRecord(table, announced)))
+        newer = {"name": str(table), "reason": why}
+        # Tasks keep changes of one table at once. The second one waits here, and reads what the first one has kept.
+        connection.execute(upsert(connection.dialect.name, DEFERRED_TABLES, dict(zip(names, row, strict=True)), newer))
+        of_table = DEFERRED_TABLES.c.table_id == str(table.id)
+        existing = connection.execute(sa.select(DEFERRED_TABLES.c.definition).where(of_table)).scalar_one()
+        definition = encode_record(define(decode_record(existing)[0], table, announced))
+        connection.execute(DEFERRED_TABLES.update().where(of_table).values(definition=definition))
         rows = {row[:_KEY_COLUMNS]: row for row in (_row(table, change) for change in changes)}
         overwrite(connection, DEFERRED, [column.name for column in DEFERRED.columns], list(rows.values()))
         return len(changes)

@@ -194,7 +194,7 @@ def _token(connection: sa.Connection, table_id: UUID) -> int:
     token: int | None = connection.execute(shared).scalar_one_or_none()
     if token is None:  # no lock holds a row that is absent
         row = {"stream": str(table_id), "token": 0}
-        connection.execute(_upsert(MYSQL, FENCES, row, {"token": FENCES.c.token}))
+        connection.execute(upsert(MYSQL, FENCES, row, {"token": FENCES.c.token}))
         token = connection.execute(shared).scalar_one()
     return token
 
@@ -208,7 +208,7 @@ def _count_up(connection: sa.Connection, name: str) -> int:
     """The next token of a name, whose row is held until the transaction ends."""
     # Written before it is read: no lock holds a row that is absent, so two first claims would have the same token.
     newer = {"token": FENCES.c.token + 1}
-    connection.execute(_upsert(connection.dialect.name, FENCES, {"stream": name, "token": 1}, newer))
+    connection.execute(upsert(connection.dialect.name, FENCES, {"stream": name, "token": 1}, newer))
     token: int = connection.execute(sa.select(FENCES.c.token).where(FENCES.c.stream == name)).scalar_one()
     return token
 
@@ -217,11 +217,11 @@ def begin_partition(connection: sa.Connection, batch: MicroBatch, partition: Kaf
     """Keep every other attempt at the partition waiting until the transaction ends."""
     reached = {"batch": batch.number, "next_offset": batch.ends[partition]}
     row = {"stream": batch.stream, "topic": partition[0], "partition": partition[1], **reached}
-    connection.execute(_upsert(connection.dialect.name, PARTITIONS, row, reached))
+    connection.execute(upsert(connection.dialect.name, PARTITIONS, row, reached))
 
 
-def _upsert(dialect: str, table: sa.Table, row: Mapping[str, object], changed: Mapping[str, object]) -> sa.Insert:
-    """Holds the row until the transaction ends."""
+def upsert(dialect: str, table: sa.Table, row: Mapping[str, object], changed: Mapping[str, object]) -> sa.Insert:
+    """Puts a row, or changes the one that has its key; holds it until the transaction ends."""
     if dialect == MYSQL:
         return mysql.insert(table).values(**row).on_duplicate_key_update(**changed)
     insert = postgresql.insert if dialect == POSTGRESQL else sqlite.insert

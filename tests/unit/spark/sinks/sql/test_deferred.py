@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from uuid import UUID
 
@@ -17,7 +19,7 @@ from tailrace_schemas.streams import Assignment
 from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.merge.batch_changes import gather
 from tailrace_spark.sinks.protocol import write_here
-from tailrace_spark.sinks.sql.deferred import deferred_change, gather_deferred
+from tailrace_spark.sinks.sql.deferred import DeferredTables, deferred_change, gather_deferred
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tailrace_spark.snapshot.read_back import Doubt, answer
 from tests.properties import examples
@@ -26,6 +28,7 @@ from tests.support.shop import PLAIN, one_change
 from tests.unit.spark.cassandra import Log, truncate, with_source
 from tests.unit.spark.changes import assignments
 from tests.unit.spark.sinks.contract import Database, delivered, piece
+from tests.unit.spark.sinks.sql.locks import WAITING, until_counted
 from tests.unit.spark.sinks.sql.writing import write
 from tests.unit.tables import table
 
@@ -37,6 +40,32 @@ def execute(database: Database, *statements: str) -> None:
     with database.engine.begin() as connection:
         for statement in statements:
             connection.exec_driver_sql(statement)
+
+
+def test_two_tasks_that_keep_changes_at_once_keep_the_columns_of_both(server_database: Database) -> None:
+    """One has heard of a column that was added, and commits first."""
+    wider = replace(PLAIN, regular=table({"id": "int"}, regular={"v": "text", "w": "int", "x": "text"}).regular)
+    first, second = Log(wider).insert((1,), (), 1, x="new"), Log(PLAIN).insert((2,), (), 1, v="a")
+
+    def keep(connection: sa.Connection, change: Change, announced: int) -> None:
+        deferred = [deferred_change(delivered(change))]
+        DeferredTables().keep(connection, change.table, announced, deferred, "why", 0)
+
+    def keep_second() -> None:
+        with server_database.engine.begin() as connection:
+            keep(connection, second, 1)
+
+    with closing(SqlSink(server_database.url)) as sink:
+        sink.progress("makes its tables")
+    with ThreadPoolExecutor(1) as threads:
+        with server_database.engine.begin() as connection:
+            keep(connection, first, 2)
+            other = threads.submit(keep_second)
+            until_counted(server_database, WAITING[server_database.dialect])
+        other.result()
+    with closing(SqlSink(server_database.url)) as sink:
+        assert sink.sweep() == 2
+    assert server_database.select("SELECT * FROM shop_plain") == [(1, None, None, "new"), (2, "a", None, None)]
 
 
 @pytest.mark.slow
