@@ -278,8 +278,11 @@ class ChangeLogSink:
         return BatchWrite(shares.writer(batch, needed, imaging), self._commit)
 
     def _emit(self, batch: MicroBatch, pieces: Iterable[Piece]) -> Summary:
-        imaged = pieces if self._imaging is None or batch.again else self._imaging.imaged(pieces, batch.number)
-        return emit(self._outlet.begin(batch), imaged, self._forms)
+        outgoing = self._outlet.begin(batch)
+        if self._imaging is not None:
+            imaging = self._imaging
+            pieces = map(imaging.again, pieces) if batch.again else imaging.imaged(pieces, batch.number)
+        return emit(outgoing, pieces, self._forms)
 
     def _commit(self, messages: Sequence[CommitMessage]) -> Summary:
         if self._shares is not None:

@@ -60,7 +60,7 @@ from tailrace_spark.sinks.state_store.state_table import (
     forget,
 )
 from tailrace_spark.sinks.state_store.tables import MYSQL, MYSQL_TABLE, POSTGRESQL, make_tables
-from tailrace_spark.sinks.table_faults import TruncationsAside, rows_matching, set_aside
+from tailrace_spark.sinks.table_faults import TruncationsAside, letters_of, rows_matching, set_aside
 
 NOT_IN_PARTS: Final = -1
 """The number of a batch that comes whole."""
@@ -70,6 +70,10 @@ _SCOPES_AT_ONCE: Final = 100  # SQLite takes no condition of 1,000
 _HASHED: Final = (
     "a mask hashes the keys of its tables, so that no task knows which rows are its own: they may expire beside their "
     "changes"
+)
+_FILTERED: Final = (
+    "the rows of its table are filtered, and whether a dead letter's row matches is not known. Read the topics again "
+    "into a sink of another name"
 )
 TABLES: Final = sa.Table(
     "tailrace_images_tables",
@@ -184,6 +188,17 @@ class ImageStore:
         """
         yield from self._by_piece(pieces, lambda _: None, batch)
         self.purge()
+
+    def again(self, piece: Piece) -> Piece:
+        """Dead letters' changes, which have no images: those of filtered tables stay set aside, but for truncations."""
+        filtered = [
+            delivered
+            for delivered in piece.changes
+            if delivered.change.op is not Op.TRUNCATE and filter_of(self.filters, delivered.change.table) is not None
+        ]
+        left_out = {delivered.record_id for delivered in filtered}
+        changes = tuple([delivered for delivered in piece.changes if delivered.record_id not in left_out])
+        return Piece(changes, (*piece.dead_letters, *letters_of(filtered, _FILTERED)))
 
     def imaged_share(self, pieces: Iterable[Piece], share: ImageShare) -> Iterator[Piece]:
         """As `imaged`, of a batch's records of one Kafka partition, beside those of others; `prepare` came before.

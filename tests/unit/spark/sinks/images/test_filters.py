@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
+from io import StringIO
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
@@ -21,12 +23,16 @@ from tailrace_spark.batch.row_image import Imaged, RowImage
 from tailrace_spark.rowstate.visible import ImageOp
 from tailrace_spark.shaping.conditions import split_conditions
 from tailrace_spark.shaping.shape import shape_of
+from tailrace_spark.sinks.changelog.sink import ChangeLogSink
+from tailrace_spark.sinks.console.outlet import ConsoleOutlet
 from tailrace_spark.sinks.console.settings import ConsoleSinkSettings
 from tailrace_spark.sinks.images.store import ImageStore
+from tailrace_spark.sinks.protocol import AGAIN, write_here
 from tailrace_spark.sinks.registry import open_sink
 from tests.properties import examples
 from tests.support.expiry import Time
-from tests.unit.spark.cassandra import truncate
+from tests.support.letters import MemoryLetters
+from tests.unit.spark.cassandra import Log, truncate
 from tests.unit.spark.sinks.merging_contract import Row, selected
 from tests.unit.spark.sinks.row_filter_contract import COLUMNS, CONDITIONS, LOG, SALES, Matches, one_change
 
@@ -190,6 +196,22 @@ def test_a_table_that_does_not_fit_the_filter_is_set_aside(tmp_path: Path) -> No
         [piece] = store.imaged([Piece(tuple(placed([LOG.insert(("k",), (1,), 1, total=1)])))])
     [letter] = piece.dead_letters
     assert (piece.changes, "no column row.price; it may ask for row.name, row.total" in letter.reason) == ((), True)
+
+
+@pytest.mark.promise("shaping.row-filter")
+def test_a_replay_shows_nobody_rows_that_may_not_match(tmp_path: Path) -> None:
+    """It knows no rows. A truncation has none, and other tables are not filtered."""
+    out, letters = StringIO(), MemoryLetters()
+    store = ImageStore(f"sqlite:///{tmp_path / 'images.db'}")
+    with closing(ChangeLogSink(ConsoleOutlet(out, letters, tables=False), store)) as sink:
+        sink.filter_rows(split_conditions({"shop.*": "row.total > 1"}, "stream.where")[0])
+        other = replace(SALES, keyspace="elsewhere")
+        changes = [LOG.insert(("k",), (1,), 1, total=1), truncate(SALES, "h", 5), Log(other).insert(("k",), (1,), 1)]
+        assert write_here(sink, [Piece(tuple(placed(changes)))], AGAIN).dead_letters == 1
+    [letter] = letters.all
+    assert (letter.record_id.offset, "rows of its table are filtered" in letter.reason) == (0, True)
+    lines = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert [line["offset"] for line in lines if "reason" not in line] == [1, 2]
 
 
 def test_a_change_log_with_images_can_be_asked_for_rows_and_one_without_cannot(tmp_path: Path) -> None:
