@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache
 from itertools import groupby
 from typing import Final
 from uuid import UUID
@@ -449,9 +449,12 @@ class ImageStore:
                     self._purges.note(connection, UUID(bytes=key[:_SCOPE_BYTES]), written)
 
 
-@lru_cache(maxsize=256)
+@cache
 def _record_of(text: str) -> TableRecord:
-    """One object for a text: each share reads it again, and sinks keep what they make of a table by its identity."""
+    """One object for a text: each share reads it again, and sinks keep what they make of a table by its identity.
+
+    They keep it for good, and so does this: what it let go, sinks would have once more for each share.
+    """
     return decode_record(text)[0]
 
 

@@ -21,6 +21,7 @@ from tailrace_schemas.change import Change, Marker
 from tailrace_schemas.cql.json_value import plain
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.position import Position
+from tailrace_schemas.table import Table
 from tailrace_schemas.topics import MAX_NAME
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.batch.row_image import MOST_IMAGES, Imaged, RowImages
@@ -385,6 +386,21 @@ def test_all_shares_of_a_process_show_a_definition_as_one(url: str) -> None:
     assert first is not None
     assert second is not None
     assert first.table is second.table
+
+
+@pytest.mark.slow
+def test_all_shares_of_a_process_show_many_definitions_as_one_each(url: str) -> None:
+    stream, shown = Stream(), list[list[Table]]()
+    share = ImageShare(lambda _: None, lambda _: None, lambda _: True, 1.0)
+    tables = [replace(CART, name=f"cart{number}", id=UUID(int=number)) for number in range(300)]
+    with closing(ImageStore(url)) as store:
+        store.prepare(enumerate(tables))
+        for line in (1, 2):
+            changes = [Log(of).insert(K, (line,), 10, amount=1) for of in tables]
+            [imaged] = store.imaged_share([stream.piece(*changes)], share)
+            shown.append([delivered.images.table for delivered in imaged.changes if delivered.images is not None])
+    assert len(shown[1]) == len(tables)
+    assert all(first is second for first, second in zip(*shown, strict=True))
 
 
 def test_what_cannot_be_told_holds_up_nothing(database: Database) -> None:
