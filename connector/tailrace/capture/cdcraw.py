@@ -220,14 +220,14 @@ class CdcRaw:
         return done
 
     def reread(self, epoch: int, segment: int, checksum: int, offsets: Collection[int]) -> Iterator[Entry]:
-        """Mutations of a segment once more; see segment.entries_at. Raises ServiceError."""
+        """Mutations of a segment once more; see segment.entries_at. Raises ServiceError, SettingsError."""
         try:
             with self._lock:  # between the listing and the opening nothing is moved
                 path = next((files.log for files in self._listings.take().segments if files.id == segment), None)
                 if path is None or header_checksum(path) != checksum:
                     return
                 opened = OpenSegment(path, segment, epoch, 0, self._keys)
-            yield from entries_at(opened, offsets)
+            yield from entries_at(opened, offsets, opened=self._opened)
         except FileNotFoundError:
             return
         except OSError as error:

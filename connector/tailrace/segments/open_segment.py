@@ -263,12 +263,17 @@ class OpenSegment:
         self._file.close()
 
 
-def entries_at(segment: OpenSegment, offsets: Collection[int]) -> Iterator[Entry]:
+def entries_at(segment: OpenSegment, offsets: Collection[int], *, opened: bool) -> Iterator[Entry]:
     """The mutations of a segment, just opened, that end at these offsets, in order; fewer where it is damaged. It is
-    closed at the end. Raises OSError."""
+    closed at the end. Raises OSError, and SettingsError as `require_keys` does with `opened`."""
     remaining = set(offsets)
     with closing(segment):
-        while remaining and (entries := segment.read(_REREAD, None)[0]):
+        while remaining:
+            entries, error = segment.read(_REREAD, None)
+            if not entries:
+                require_keys(error, opened=opened)
+                return
+            opened |= segment.encrypted
             for entry in entries:
                 if entry.offset in remaining:
                     remaining.discard(entry.offset)

@@ -73,3 +73,34 @@ def test_damage_behind_what_the_key_opened_is_quarantined(raw: Path) -> None:
         assert [one.segment for one in capture.quarantined.values()] == [ID]
         assert "a wrong key, or damage" in capture.quarantined[ID].reason
     assert found == [frame.payload for frame in read_until_damage(DATA)[0] if frame.end <= third.logical]
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"), [(NO_KEYS, "no key for alias"), (OTHER, "a wrong key, or damage")], ids=["none", "another"]
+)
+def test_what_is_parked_is_not_lost_for_a_missing_key(raw: Path, keys: Keys, said: str) -> None:
+    """Else it would be given up after a restart, and its segment released."""
+    with closing(CdcRaw(raw, Resume(), KEYS)) as capture:
+        parked, *_ = capture.read(10)
+        resume = Resume(parked.position, capture.open_segments())
+    again = ID, dict(resume.open)[ID], (parked.offset,)
+    with (
+        closing(CdcRaw(raw, resume, keys)) as capture,
+        pytest.raises(SettingsError, match=rf"{said}.*agent\.keystore"),
+    ):
+        list(capture.reread(1, *again))
+    with closing(CdcRaw(raw, resume, KEYS)) as capture:
+        assert list(capture.reread(1, *again)) == [parked]
+
+
+def test_damage_before_what_is_parked_leaves_it_lost(raw: Path) -> None:
+    second = sections_of(DATA)[1]
+    with closing(CdcRaw(raw, Resume(), KEYS)) as capture:
+        entries = [entry for batch in iter(lambda: capture.read(1000), []) for entry in batch]
+        resume = Resume(entries[-1].position, capture.open_segments())
+    damaged = bytearray(DATA)
+    damaged[second.end.marker - 1] ^= 1
+    (raw / NAME).write_bytes(damaged)
+    with closing(CdcRaw(raw, resume, KEYS)) as capture:
+        asked = entries[0].offset, entries[-1].offset
+        assert list(capture.reread(1, ID, dict(resume.open)[ID], asked)) == [entries[0]]
