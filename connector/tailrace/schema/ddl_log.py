@@ -20,7 +20,7 @@ from tailrace.commitlog.frames import Entry
 from tailrace.retention.spool import Spool, list_both
 from tailrace.segments.files import Index, SegmentFiles
 from tailrace.segments.kept import Interest, KeptSegments
-from tailrace.segments.open_segment import OpenSegment, index_of, is_final
+from tailrace.segments.open_segment import OpenSegment, index_of, is_final, require_keys
 from tailrace.state import FIRST_EPOCH
 from tailrace_schemas.errors import DecodeError, ServiceError
 from tailrace_schemas.position import Position
@@ -73,6 +73,7 @@ class SchemaLog:
         self._current: OpenSegment | None = None
         self._final = False
         self._whole = True
+        self._opened = False  # an encrypted segment, by the keys
         self._files: dict[int, SegmentFiles] = {}
         self._gap: Gap | None = None
         self._pause = 0
@@ -91,7 +92,7 @@ class SchemaLog:
         return self._at
 
     def read(self, until: Position | None) -> list[Entry]:
-        """The next DDL mutations, in position order. Raises ServiceError.
+        """The next DDL mutations, in position order. Raises ServiceError, and SettingsError for wrong keys.
 
         Changes up to `until`, which the index has released, wait for their DDL. All up to there are read then, and of
         about 2 MiB of log behind it; without `until` all. Where the log was read up to there before, only some calls
@@ -103,8 +104,10 @@ class SchemaLog:
             return entries
         self._pause = _PAUSE
         while (segment := self._current or self._open_next()) is not None:
+            before = segment.position
             selected, error = segment.select(_IDS, _READ_BYTES)
             entries += selected
+            self._opened |= segment.encrypted and segment.position > before
             if self.began is None and segment.position.offset:
                 self.began = segment.began()
             if self._gap is not None and segment.position.offset:
@@ -115,6 +118,7 @@ class SchemaLog:
                 if until is not None and self._at >= until:
                     break
             elif self._final:
+                require_keys(error, opened=self._opened)
                 self._finish(segment, error or segment.missing_end(self._index(segment.id)))
             else:
                 # Finality is judged before the last read: what it promises is there by then.

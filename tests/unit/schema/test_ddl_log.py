@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from tailrace.capture.cdcraw import CdcRaw
+from tailrace.commitlog.blocks import NO_KEYS, Keys
 from tailrace.commitlog.descriptor import read_descriptor
 from tailrace.commitlog.sections import sections
 from tailrace.schema.ddl_log import Gap, SchemaLog
 from tailrace.segments.kept import KeptSegments
 from tailrace.state import Resume
-from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.position import Position
 from tailrace_schemas.system_tables import system_table_id
 from tests.unit.capture.recorded import KINDS, lay_out
@@ -270,3 +271,17 @@ def test_real_segments(kind: str, tmp_path: Path) -> None:
             at = 2 if entries[0].version == 9 else 1
             expected += [(e.position, e.payload) for e in entries if e.payload[at : at + 16] in ids]
     assert [one for one in found if one[1][1:17] in ids or one[1][2:18] in ids] == expected
+
+
+@pytest.mark.parametrize("keys", [NO_KEYS, Keys(otherwise=bytes(16))], ids=["none", "another"])
+def test_without_its_key_no_segment_is_passed_over(keys: Keys, tmp_path: Path) -> None:
+    """Once the key is there, its DDL is read."""
+    raw = lay_out(recorded("4.0-beta4/encrypted"), tmp_path)
+    (index,) = (log.with_name(f"{log.stem}_cdc.idx") for log in raw.glob("*.log"))
+    index.write_text("1\nCOMPLETED")
+    with (
+        closing(SchemaLog(raw, KeptSegments(), keys)) as log,
+        pytest.raises(SettingsError, match=r"agent\.keystore"),
+    ):
+        log.read(None)
+    assert log.gaps == []
