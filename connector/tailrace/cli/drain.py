@@ -53,8 +53,8 @@ def drain(
     until then. The node is the first of cluster.contact_points. Then it waits for the agent, which must run with a
     health endpoint. The agent goes on running.
 
-    Exit code 1: not everything is in Kafka in time; cdc_raw keeps the rest. 3: mutations are parked, and the rest is in
-    Kafka.
+    Exit code 1: not everything is in Kafka in time; cdc_raw keeps the rest. 3: mutations are parked, or segments
+    quarantined, and the rest is in Kafka.
 
     Example: tailrace drain -c tailrace.toml --timeout 600
     """
@@ -66,15 +66,16 @@ def drain(
     deadline = waiting.clock() + timeout
     if not live_node and not until(lambda: not _listens(settings), deadline, waiting):
         raise ServiceError(f"the node ({address}) still serves CQL after {timeout:g} s: stop it, or use --live-node")
-    parked = until_published(lambda: _status(settings), deadline, waiting)
-    if parked:
-        _LOG.warning("%d mutations are parked, and not in Kafka: see `tailrace parked list`", parked)
+    aside = set_aside(until_published(lambda: _status(settings), deadline, waiting))
+    for words in aside:
+        _LOG.warning("%s", words)
+    if aside:
         raise typer.Exit(3)
     _LOG.info("everything that the node logged is in Kafka")
 
 
-def until_published(status: Status, deadline: float, waiting: Waiting) -> int:
-    """Wait until a look of the agent, which began after this call, left nothing unpublished; parked mutations then.
+def until_published(status: Status, deadline: float, waiting: Waiting) -> Mapping[str, Any]:
+    """Wait until a look of the agent, which began after this call, left nothing unpublished; what it says then.
 
     Raises ServiceError at the deadline.
     """
@@ -87,10 +88,18 @@ def until_published(status: Status, deadline: float, waiting: Waiting) -> int:
             if first is None or looks < first:  # the agent was started again
                 first = looks
             if looks >= first + _LOOKS:
-                return int(answer["gauges"].get("parked_now", 0))
+                return answer
         if waiting.clock() >= deadline:
             raise ServiceError(_unpublished(last))
         waiting.sleep(_POLL_SECONDS)
+
+
+def set_aside(status: Mapping[str, Any]) -> list[str]:
+    """What is not in Kafka all the same, for people: the agent has passed over it, and keeps its files."""
+    parked = int(status["gauges"].get("parked_now", 0))
+    words = [f"{parked} mutations are parked, and not in Kafka: see `tailrace parked list`"] if parked else []
+    quarantined = (item for item in status["degraded"].items() if item[0].startswith("segment "))
+    return [*words, *(f"{cause} is not in Kafka as a whole: {reason}" for cause, reason in quarantined)]
 
 
 def until(condition: Callable[[], bool], deadline: float, waiting: Waiting) -> bool:

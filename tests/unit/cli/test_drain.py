@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from tailrace.cli.drain import Waiting, until_published
 from tailrace.cli.main import complete
 from tailrace.local.ports import free_port
-from tailrace.ops.health import HealthBoard
+from tailrace.ops.health import Health, HealthBoard
 from tailrace.ops.server import HealthServer
 from tailrace_schemas.errors import ServiceError
 from tests.support.clock import ManualClock
@@ -27,8 +27,8 @@ def status(looks: int | None, **gauges: float) -> dict[str, Any]:
 def wait(answers: Iterator[Mapping[str, Any] | None], seconds: float = 60) -> tuple[int, float]:
     """The parked mutations, and how long it took."""
     clock = ManualClock()
-    parked = until_published(lambda: next(answers), seconds, Waiting(clock, clock.wait))
-    return parked, clock()
+    answer = until_published(lambda: next(answers), seconds, Waiting(clock, clock.wait))
+    return answer["gauges"].get("parked_now", 0), clock()
 
 
 def test_it_waits_for_a_look_that_began_after_it() -> None:
@@ -91,4 +91,37 @@ def test_a_node_that_hangs_has_not_stopped(
     file.write_text(f"[agent]\nhealth_port = {free_port('127.0.0.1')}\n")
     ended = CliRunner().invoke(complete(), ["drain", "-c", str(file), "--timeout", "0"])
     assert ended.exit_code == 1
+    assert said in ended.output
+
+
+class Publishing(HealthBoard):
+    """Of an agent that leaves nothing unpublished at each look."""
+
+    @property
+    def now(self) -> Health:
+        self.count(all_published=1)
+        return super().now
+
+
+@pytest.mark.parametrize(
+    ("aside", "said"),
+    [
+        ({"parked_now": 3}, "3 mutations are parked"),
+        ({}, "segment 5 is not in Kafka as a whole: quarantined behind 40"),
+    ],
+)
+def test_what_is_set_aside_is_not_in_kafka(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, aside: Mapping[str, int], said: str
+) -> None:
+    """Its volume must not go away."""
+    monkeypatch.setattr("tailrace.cli.drain._POLL_SECONDS", 0)
+    board = Publishing(ManualClock())
+    board.gauge(**aside)
+    if not aside:
+        board.degrade("segment 5", "quarantined behind 40: wrong checksum; its file is kept in cdc_raw")
+    file = tmp_path / "tailrace.toml"
+    with HealthServer(board, "127.0.0.1", 0) as agent:
+        file.write_text(f"[agent]\nhealth_port = {agent.port}\n")
+        ended = CliRunner().invoke(complete(), ["drain", "-c", str(file), "--live-node"])
+    assert ended.exit_code == 3
     assert said in ended.output
