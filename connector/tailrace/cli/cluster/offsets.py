@@ -29,6 +29,7 @@ from tailrace.cli.support.records import (
     publisher_of,
     require_boundary,
     require_stopped,
+    spool_of,
 )
 from tailrace.cluster import LiveCluster
 from tailrace.errors import AgentRunsError
@@ -119,9 +120,9 @@ def set_(
     if current is None:
         raise SettingsError(f"host {record.host} has no position yet: its agent starts at the first segment")
     target = target_of(position, current)
-    files = directory or _own_directory(settings, record.host)
-    target_record = _checked_move(settings, resume, current, target, files)
-    counted = None if files is None else between(files, current, target, keys_of_settings(settings.agent))
+    files, spool = directory or _own_directory(settings, record.host), spool_of(settings, record.host, current.epoch)
+    target_record = checked_move(settings, resume, current, target, files, spool)
+    counted = None if files is None else between(files, current, target, keys_of_settings(settings.agent), spool)
     say(move_words(record.host, current, target, counted))
     if target_record == resume:
         return
@@ -181,7 +182,9 @@ def _own_directory(settings: Settings, host: str) -> Path | None:
         return None
 
 
-def _checked_move(settings: Settings, resume: Resume, before: Position, target: Position, files: Path | None) -> Resume:
+def checked_move(
+    settings: Settings, resume: Resume, before: Position, target: Position, files: Path | None, spool: Path
+) -> Resume:
     """The record after the move. Raises SettingsError for a move that the files forbid, or that needs them."""
     if files is None:
         if target > before:
@@ -190,10 +193,10 @@ def _checked_move(settings: Settings, resume: Resume, before: Position, target: 
                 "the node itself, or give its cdc_raw with --directory"
             )
         return moved(resume, target, ())
-    segments = present(files)
+    segments = present(files, spool)
     if target > before and target.segment > max((segment for segment, _ in segments), default=-1):
         raise SettingsError(f"{target} is behind everything in {files}: no segment may be passed over before it exists")
-    require_boundary(files, target, keys_of_settings(settings.agent))
+    require_boundary(files, target, keys_of_settings(settings.agent), spool)
     return moved(resume, target, segments)
 
 
@@ -307,7 +310,7 @@ def lost_progress(settings: Settings, host: str) -> Progress:
 
 def files_of(settings: Settings, progress: Progress, raw: Path, logged: Path) -> NodeFiles:
     """The segments that the node has. Raises ServiceError."""
-    spool = settings.agent.spool_directory / progress.host / str(progress.position.epoch)
+    spool = spool_of(settings, progress.host, progress.position.epoch)
     if not is_commitlog_of(logged, raw):
         say(
             f"{logged}, agent.commitlog_directory, does not look like the node's commit log. Segments that Cassandra "

@@ -23,6 +23,7 @@ from tailrace.publish.hosts import Between, HostRecord, host_of, lost_hosts, pos
 from tailrace.publish.kafka import KafkaPublisher, KafkaTopics, Tenure
 from tailrace.publish.offsets import OffsetsLostError
 from tailrace.publish.reports import ReportedLoss, decode_loss
+from tailrace.retention.spool import merged
 from tailrace.segments.files import SegmentFiles, list_segments, open_segment, read_named_descriptor
 from tailrace.segments.open_segment import header_checksum
 from tailrace.state import Resume, SegmentKey
@@ -177,22 +178,29 @@ def _owner(directory: Path, prefix: str, host: str) -> tuple[Owner, bool] | None
         return None
 
 
-def present(directory: Path) -> tuple[SegmentKey, ...]:
-    """Every segment in the directory: id and header checksum. Raises ServiceError."""
+def spool_of(settings: Settings, host: str, epoch: int) -> Path:
+    """Where a host's agent moves segments of a log epoch when cdc_raw is nearly full."""
+    return settings.agent.spool_directory / host / str(epoch)
+
+
+def present(directory: Path, spool: Path | None = None) -> tuple[SegmentKey, ...]:
+    """Every segment in cdc_raw, and in its spool: id and header checksum. Raises ServiceError."""
     try:
-        return tuple((files.id, header_checksum(files.log)) for files in _logs(directory) if files.log is not None)
+        logs = _logs(directory, spool)
+        return tuple((files.id, header_checksum(files.log)) for files in logs if files.log is not None)
     except OSError as error:
         raise _unreadable(directory, error) from error
 
 
-def between(directory: Path, before: Position, after: Position, keys: Keys) -> Between:
+def between(directory: Path, before: Position, after: Position, keys: Keys, spool: Path | None = None) -> Between:
     """The mutations behind the lower of two positions of a log, up to and including the higher. Raises ServiceError.
 
-    On the way back they are whole only where the segment is there in which reading is to begin.
+    They are those of cdc_raw, and of its spool. On the way back they are whole only where the segment is there in which
+    reading is to begin.
     """
     low, high = sorted((before, after))
     mutations, segments, complete = 0, [], low is before
-    for files in _logs(directory):
+    for files in _logs(directory, spool):
         complete |= files.id == low.segment
         if files.log is None or not low.segment <= files.id <= high.segment:
             continue
@@ -210,9 +218,9 @@ def between(directory: Path, before: Position, after: Position, keys: Keys) -> B
     return Between(mutations, tuple(segments), complete)
 
 
-def require_boundary(directory: Path, target: Position, keys: Keys) -> None:
+def require_boundary(directory: Path, target: Position, keys: Keys, spool: Path | None = None) -> None:
     """Raise SettingsError where the target's segment is there and the position is not behind one of its mutations."""
-    files = next((files for files in _logs(directory) if files.id == target.segment), None)
+    files = next((files for files in _logs(directory, spool) if files.id == target.segment), None)
     if files is None or files.log is None or target.offset == 0:
         return
     nearest = 0
@@ -242,9 +250,12 @@ def _ends(path: Path, keys: Keys) -> Iterator[int]:
                 yield frame.end
 
 
-def _logs(directory: Path) -> tuple[SegmentFiles, ...]:
+def _logs(directory: Path, spool: Path | None) -> tuple[SegmentFiles, ...]:
     try:
-        return tuple(files for files in list_segments(directory).segments if files.log is not None)
+        listing = list_segments(directory)
+        if spool is not None and spool.is_dir():
+            listing = merged(listing, list_segments(spool))
+        return tuple(files for files in listing.segments if files.log is not None)
     except OSError as error:
         raise _unreadable(directory, error) from error
 

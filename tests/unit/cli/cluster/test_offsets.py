@@ -21,6 +21,7 @@ from tailrace.errors import AgentRunsError
 from tailrace.publish.hosts import Between, HostRecord
 from tailrace.state import Parked, Quarantined, Resume
 from tailrace_common.cli.options import confirm
+from tailrace_common.settings import Settings
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.position import Position
 from tailrace_schemas.progress import Progress
@@ -64,6 +65,24 @@ def test_a_position_in_a_mutation_s_middle_is_refused(tmp_path: Path) -> None:
     writer.patch(ends[1] - 1, b"\xff")
     with pytest.raises(SettingsError, match="is damaged before it"):
         require_boundary(writer.raw, at(10, ends[2]), NO_KEYS)
+
+
+def test_segments_in_the_spool_count_too(tmp_path: Path) -> None:
+    """While Kafka is away the oldest are there alone."""
+    writers = [SegmentWriter(tmp_path, segment) for segment in (10, 20, 30)]
+    ends = [writer.write(*PAYLOADS) for writer in writers]
+    raw, spool = writers[0].raw, tmp_path / "spool" / "h" / "1"
+    before, target = at(10, ends[0][0]), at(20, ends[1][1])
+    assert between(raw, target, before, NO_KEYS, spool) == Between(3, (10, 20), True)
+    spool.mkdir(parents=True)
+    for writer in writers[:2]:
+        writer.link.rename(spool / writer.link.name)
+    assert between(raw, before, target, NO_KEYS, spool) == Between(3, (10, 20), True)
+    assert between(raw, target, before, NO_KEYS, spool) == Between(3, (10, 20), True)
+    resume, settings = Resume(before), Settings()
+    assert [id for id, _ in offsets.checked_move(settings, resume, before, target, raw, spool).open] == [10, 20]
+    with pytest.raises(SettingsError, match=r"is not behind a mutation of CommitLog-7-20\.log"):
+        offsets.checked_move(settings, resume, before, at(20, ends[1][1] - 1), raw, spool)
 
 
 def test_the_segments_of_a_directory(tmp_path: Path) -> None:
