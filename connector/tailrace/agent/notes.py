@@ -66,8 +66,8 @@ class Losses:
         try:
             self._read(_available(self._log))
         except ServiceError as error:
-            _LOG.debug("acknowledgements are looked for again by the next session: %s", error)
-            self.close()
+            _LOG.debug("acknowledgements are looked for again by another connection: %s", error)
+            self._log.close()
             return
         self._show()
 

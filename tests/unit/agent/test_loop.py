@@ -13,11 +13,12 @@ from tailrace.errors import HeldError
 from tailrace.ops.health import HealthBoard
 from tailrace.publish.reports import acknowledged, loss_words
 from tailrace.state import Loss, Missing
+from tailrace_common.kafka import Record as KafkaRecord
 from tailrace_schemas.change import SCHEMA_INFERRED, Op
 from tailrace_schemas.errors import FencedError, ServiceError
 from tailrace_schemas.position import Position
 from tailrace_schemas.topics import Internal
-from tests.support.kafka import CassandraDown, Crash, Faults, MemoryPublisher
+from tests.support.kafka import CassandraDown, Crash, Faults, MemoryProgress, MemoryPublisher
 from tests.unit.agent.world import ELSEWHERE, LATE, NOTES, ORDERS, World, entries, every_fault, world_with
 from tests.unit.ddl import NOW, alter, create, drop, truncate
 from tests.unit.mutations import EPOCH, deletion, insertion, mutation
@@ -81,6 +82,35 @@ def test_a_loss_stays_in_health_until_it_is_acknowledged() -> None:
     assert world.health.now.gauges["unacknowledged_losses"] == 0
     world.health = HealthBoard(lambda: 0.0)
     world.live()
+    assert "loss of 2" not in world.health.now.degraded
+
+
+class FailingOnce(MemoryProgress):
+    """As of a reader that Kafka refuses for a moment."""
+
+    failed = False
+
+    def poll(self, seconds: float) -> KafkaRecord | None:
+        if seconds and not self.failed:
+            self.failed = True
+            raise ServiceError("Kafka: reading p.progress[0]: Topic authorization failed")
+        return super().poll(seconds)
+
+
+def test_an_acknowledgement_is_noticed_though_a_look_for_it_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = world_with(entries("a"), final=False)
+    world.log.losses = (LOSS,)
+    world.live()
+    ((_, key, value),) = told(world)
+    progress = FailingOnce(world.kafka)
+    monkeypatch.setattr(MemoryPublisher, "progress", lambda _: progress)
+
+    def acknowledge() -> None:
+        if progress.failed:
+            world.kafka.notes.append((Internal.PROGRESS, key, acknowledged(value, 5)))
+
+    world.live(idle_waits=5, on_wait=acknowledge)
+    assert progress.failed
     assert "loss of 2" not in world.health.now.degraded
 
 
