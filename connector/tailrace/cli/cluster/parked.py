@@ -54,6 +54,8 @@ from tailrace_schemas.position import NO_POSITION
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import Internal, internal_topic
 
+_OF_A_LOT: Final = ("segment", "table_id", "table", "mutations", "since")
+
 app = typer.Typer(
     no_args_is_help=True,
     help="List, retry and drop parked mutations: those without a definition, or refused by Kafka.\n\n"
@@ -72,7 +74,8 @@ TableIds = Annotated[
 def list_(config: SettingsFile = None) -> None:
     """List parked mutations: their number and reason, by host, segment and table.
 
-    State: `waiting`; or `dead`, reported by a dead letter, and still retried when the schema changes.
+    State: `waiting`; `dead`, reported by a dead letter, and still retried when the schema changes; `unknown`, of a host
+    whose record cannot be read.
 
     Example: tailrace parked list -c tailrace.toml
     """
@@ -165,9 +168,14 @@ def drop(
 
 
 def parked_rows(hosts: Iterable[HostRecord], names: Mapping[UUID, str], now: float) -> Iterator[dict[str, object]]:
-    """A row for each lot; `names` are tables that were ever published, `now` is wall time in seconds."""
+    """A row for each lot, and for each host of which that is not known; `names` are tables that were ever published,
+    `now` is wall time in seconds."""
     for host_record in hosts:
-        for lot in () if host_record.resume is None else host_record.resume.parked:
+        if host_record.resume is None:
+            unknown = {"state": "unknown", "reason": host_record.problem}
+            yield {"host": host_record.host, **dict.fromkeys(_OF_A_LOT), **unknown}
+            continue
+        for lot in host_record.resume.parked:
             yield {
                 "host": host_record.host,
                 "segment": lot.segment,

@@ -36,7 +36,7 @@ LOTS = (
 
 def test_a_row_for_each_lot() -> None:
     """Of hosts that have any, with the names of tables that were ever published."""
-    hosts = [HostRecord("c", "a", Resume(parked=LOTS[:2]), 0), HostRecord("c", "b", None, 0)]
+    hosts = [HostRecord("c", "a", Resume(parked=LOTS[:2]), 0), HostRecord("c", "b", Resume(), 0)]
     assert list(parked_rows(hosts, {TWO: "ks.two"}, 62.0)) == [
         {
             "host": "a",
@@ -59,6 +59,14 @@ def test_a_row_for_each_lot() -> None:
             "reason": "refused",
         },
     ]
+
+
+def test_a_host_whose_record_cannot_be_read_has_a_row() -> None:
+    """Else nothing would be parked there, as far as the list goes: the record of a lot may be the damaged one."""
+    (row,) = parked_rows([HostRecord("c", "b", None, 0, "the record of parked mutations is not one of ours")], {}, 62.0)
+    assert row["host"] == "b"
+    assert (row["state"], row["mutations"]) == ("unknown", None)
+    assert row["reason"] == "the record of parked mutations is not one of ours"
 
 
 @pytest.mark.parametrize(
