@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from functools import partial
 from random import Random
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from confluent_kafka import KafkaException, TopicPartition
@@ -28,7 +28,7 @@ from tailrace.local import LocalKafka
 from tailrace.local.kafka import KafkaSettings
 from tailrace.publish.kafka import KafkaPublisher, KafkaTopics, Tenure
 from tailrace.publish.kafka.publisher import Delivery
-from tailrace.publish.offsets import OffsetsLostError
+from tailrace.publish.offsets import OffsetsError, OffsetsLostError, parked_key
 from tailrace.publish.record import Record
 from tailrace.state import Resume
 from tailrace_common.kafka import Sizes, TopicReader
@@ -201,6 +201,21 @@ def test_who_moves_a_host_by_hand_ends_its_agent(desk: Desk, forget: bool) -> No
         again.start()
     with closing(desk.publisher(Tenure("next"))) as later:
         assert later.start() == (Resume() if forget else at(3))
+
+
+def test_a_retired_host_leaves_no_lot_also_where_one_cannot_be_read(desk: Desk) -> None:
+    """Else no agent could start under its id again: its record would be unreadable for ever."""
+    with closing(desk.publisher()) as publisher:
+        publisher.start()
+        publisher.note(Internal.OFFSETS, parked_key("c", "h", (1, 5, UUID(int=1), 10)), b"{}")
+        commit(publisher, desk, 7)
+    with closing(desk.publisher()) as agent, pytest.raises(OffsetsError, match="not one of ours"):
+        agent.start()
+    with closing(desk.publisher()) as hand:
+        hand.open()
+        hand.forget()
+    with closing(desk.publisher()) as publisher:
+        assert publisher.start() == Resume()
 
 
 @pytest.mark.spine

@@ -19,6 +19,7 @@ from tailrace.publish.offsets import (
     encode_parked,
     offsets_key,
     parked_key,
+    parked_prefix,
     read_offsets,
 )
 from tailrace.publish.record import Record
@@ -278,12 +279,18 @@ class KafkaPublisher:
     def forget(self) -> None:
         """Commit tombstones in the place of the host's offsets record and progress, of what it has parked, and of its
         schema history."""
-        self._note_parked(())
-        topic = internal_topic(self._prefix, Internal.SCHEMA_HISTORY)
-        values = {record.key: record.value for record in read_to_end(self._config, topic, self._partition(topic))}
-        for key, value in values.items():
-            if key is not None and value is not None and key.startswith(f"{self._host}/".encode()):
-                self.note(Internal.SCHEMA_HISTORY, key, None)
+        beginnings = (
+            (Internal.OFFSETS, parked_prefix(self._cluster, self._host)),
+            (Internal.SCHEMA_HISTORY, f"{self._host}/".encode()),
+        )
+        for internal, beginning in beginnings:
+            topic = internal_topic(self._prefix, internal)
+            # From the topic and not from what was read at the start: a damaged lot is among them, and would end
+            # every later start.
+            values = {record.key: record.value for record in read_to_end(self._config, topic, self._partition(topic))}
+            for key, value in values.items():
+                if key is not None and value is not None and key.startswith(beginning):
+                    self.note(internal, key, None)
         # Nothing waits for it any more, and its record is not taken for lost once its tombstone is compacted.
         self.note(Internal.PROGRESS, self._key, None)
         for note in (*self._notes, (Internal.OFFSETS, self._key, None)):
