@@ -40,6 +40,7 @@ class Losses:
         self._log: ProgressLog | None = None
         self._looked = environment.clock()
         self._open: dict[bytes, str] = {}  # those that nobody has acknowledged: words by key
+        self._recorded: dict[bytes, str] = {}  # all that `.progress` has: words by key
 
     def begin(self, publisher: Publisher) -> None:
         """A session begins. The first one reads what earlier processes have recorded. Raises ServiceError."""
@@ -73,12 +74,12 @@ class Losses:
 
     def tell(self, losses: Iterable[Loss]) -> None:
         """Show what was found just now."""
-        for loss in losses:
+        for loss in self._new(losses):
             self._environment.health.degrade(cause_of(loss_id(loss)), loss_words(str(loss)))
 
     def records(self, losses: Sequence[Loss]) -> list[tuple[bytes, bytes]]:
         """Keys and values for `.progress`, for the transaction of the next offsets record."""
-        if not losses:
+        if not (losses := self._new(losses)):
             return []
         environment = self._environment
         tables = [str(table) for table in environment.schema.history.tracked() if environment.routing.publishes(table)]
@@ -87,8 +88,9 @@ class Losses:
 
     def committed(self, losses: Sequence[Loss]) -> None:
         """These are in Kafka."""
+        losses = self._new(losses)
         for loss in losses:
-            self._open[f"{self._environment.cluster}/{self._host}/{loss_id(loss)}".encode()] = str(loss)
+            self._open[self._key(loss)] = self._recorded[self._key(loss)] = str(loss)
         for kind, count in Counter(loss.kind.value for loss in losses).items():
             self._environment.health.count(**{kind: count})
         self._show()
@@ -98,6 +100,13 @@ class Losses:
         if self._log is not None:
             self._log.close()
         self._log = None
+
+    def _new(self, losses: Iterable[Loss]) -> list[Loss]:
+        """Those that are not recorded: a segment that stays, and is read again, has the same retraction each time."""
+        return [loss for loss in losses if self._recorded.get(self._key(loss)) != str(loss)]
+
+    def _key(self, loss: Loss) -> bytes:
+        return f"{self._environment.cluster}/{self._host}/{loss_id(loss)}".encode()
 
     def _read(self, records: Iterable[Record]) -> None:
         for record in records:
@@ -112,6 +121,8 @@ class Losses:
             return
         if loss is not None and (loss.cluster, loss.host) != (self._environment.cluster, self._host):
             return
+        if loss is not None:
+            self._recorded[key] = loss.words
         if loss is not None and loss.acknowledged is None:
             self._open[key] = loss.words
             self._environment.health.degrade(loss.cause, loss_words(loss.words))

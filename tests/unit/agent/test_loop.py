@@ -114,6 +114,21 @@ def test_an_acknowledgement_is_noticed_though_a_look_for_it_failed(monkeypatch: 
     assert "loss of 2" not in world.health.now.degraded
 
 
+def test_a_loss_that_is_found_again_stays_acknowledged() -> None:
+    """As a retraction is, by each agent that reads a segment which is kept."""
+    world = world_with(entries("a"), final=False)
+    world.log.losses = (LOSS,)
+    world.live()
+    ((_, key, value),) = told(world)
+    world.kafka.notes.append((Internal.PROGRESS, key, acknowledged(value, 5)))
+    world.log.losses = (LOSS,)
+    world.health = HealthBoard(lambda: 0.0)
+    world.live()
+    assert "loss of 2" not in world.health.now.degraded
+    assert "lost" not in world.health.now.counts
+    assert len(told(world)) == 2
+
+
 def test_a_loss_is_told_though_nothing_else_happens() -> None:
     world = world_with(entries("a"), final=False)
     world.live()
