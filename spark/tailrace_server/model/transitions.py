@@ -30,10 +30,15 @@ def paused(subscription: Subscription) -> Subscription:
 
 
 def resumed(subscription: Subscription) -> Subscription:
-    """Run again from where it was. A failing one is tried at once, and a paused one says again what it waits for."""
+    """Run again from where it was. A failing one is tried at once, and a paused one says again what it waits for.
+
+    An active one stays as it is: its worker has said once what it waits for.
+    """
     _require_live(subscription, "resume")
     _require_unfinished(subscription, "resume")
-    revision = subscription.revision + (subscription.state is not State.ACTIVE)
+    if subscription.state is State.ACTIVE:
+        return subscription
+    revision = subscription.revision + 1
     return replace(subscription, state=State.ACTIVE, reason="", action="", attempts=0, revision=revision)
 
 

@@ -399,6 +399,16 @@ def test_what_is_paused_and_resumed_between_two_beats_says_again_what_it_waits_f
     assert (stored.state, stored.reason) == (before.state, before.reason)
 
 
+def test_one_that_waits_says_so_still_once_somebody_resumes_it(site: Site) -> None:
+    """It was not paused, so its run goes on, and has said it once."""
+    identity, worker, run = site.running()
+    run.note = Failure("no table", "make it")
+    worker.beat()
+    site.subscriptions.change(identity, "resume", "test", transitions.resumed)
+    worker.beat()
+    assert site.subscriptions.get(identity).reason == "no table"
+
+
 class Meanwhile(Leases):
     """Leases of a worker whose beat an operator comes between."""
 
