@@ -18,10 +18,11 @@ from tailrace_server.api.metrics import CONTENT_TYPE, Counting, ServerMetrics, S
 from tailrace_server.meta.credentials import Caller, Role
 from tailrace_server.model.subscription import ConflictError, RefusedRequestError, UnknownSubscriptionError
 from tailrace_server.operations.answers import Answer
-from tailrace_server.operations.asking import Asked, Body, flat
+from tailrace_server.operations.asking import Asked, Body
 from tailrace_server.operations.operations import Alteration
 from tailrace_server.sql.parsing import parse, reads
 from tailrace_server.sql.running import run
+from tailrace_spark.batch.delivery import by_partition
 
 Checking = Annotated[bool, Query(description="Look at table, columns and sink first; false keeps it all the same")]
 _ONE: Final = PREFIX + "/subscriptions/{table}/{name}"
@@ -124,7 +125,7 @@ def _changing(app: FastAPI, operations: OperationsFor, access: Access) -> None:
 
     @app.post(_ONE + "/reset", summary="Read again from another place")
     def reset(table: str, name: str, body: ResetBody, caller: Operator) -> Answer:
-        offsets = None if body.offsets is None else flat(body.offsets)
+        offsets = None if body.offsets is None else by_partition(body.offsets)
         return operations(caller.name).reset(f"{table}/{name}", body.start, offsets, snapshot=body.snapshot)
 
     @app.delete(_ONE, summary="End it for good; its target keeps what it has")

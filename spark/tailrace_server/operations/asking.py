@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 import re
 import tomllib
 from collections.abc import Collection, Mapping
@@ -28,6 +27,7 @@ from tailrace_server.model.subscription import (
     TableName,
     require_name,
 )
+from tailrace_spark.batch.delivery import offsets_from_json
 
 _CHANGE_LOGS_ONLY: Final = "log-tables"
 _OF_A_TERMINAL: Final = "console"
@@ -174,18 +174,9 @@ def typed(text: str) -> str | int | float:
 def offsets_of(text: str) -> dict[KafkaPartition, int]:
     """{"TOPIC": {"PARTITION": OFFSET}} out of JSON. Raises RefusedRequestError."""
     try:
-        return flat(json.loads(text))
-    except (ValueError, AttributeError, TypeError, OverflowError, RecursionError):
+        return offsets_from_json(text)
+    except (ValueError, OverflowError, RecursionError):
         raise RefusedRequestError(_OFFSETS) from None
-
-
-def flat(offsets: Mapping[str, Mapping[Any, Any]]) -> dict[KafkaPartition, int]:
-    """Offsets by topic and partition, of offsets by topic."""
-    return {
-        (topic, int(partition)): int(offset)
-        for topic, partitions in offsets.items()
-        for partition, offset in partitions.items()
-    }
 
 
 def require_offsets(offsets: Mapping[KafkaPartition, int]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote
 
 import httpx2
@@ -18,6 +18,7 @@ from tailrace_server.model.subscription import ConflictError, RefusedRequestErro
 from tailrace_server.operations.answers import Answer
 from tailrace_server.operations.asking import Asked
 from tailrace_server.operations.operations import Alteration, resolved
+from tailrace_spark.batch.delivery import by_topic
 
 _SECONDS: Final = 30.0
 _MOST_TRIES: Final = 10
@@ -88,12 +89,8 @@ class RemoteOperations(Closing):
         *,
         snapshot: bool = False,
     ) -> Answer:
-        body: dict[str, Any] = {"start": start, "snapshot": snapshot}
-        if offsets is not None:
-            body["offsets"] = {}
-            for (topic, partition), offset in offsets.items():
-                body["offsets"].setdefault(topic, {})[str(partition)] = offset
-        return self._one("POST", reference, "/reset", body)
+        chosen = None if offsets is None else by_topic(offsets)
+        return self._one("POST", reference, "/reset", {"start": start, "snapshot": snapshot, "offsets": chosen})
 
     def audit(self, reference: str | None, limit: int) -> Sequence[Answer]:
         subject = "" if reference is None else f"&reference={quote(reference, safe='')}"
