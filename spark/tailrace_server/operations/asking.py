@@ -6,7 +6,7 @@ import difflib
 import re
 import tomllib
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -31,6 +31,7 @@ from tailrace_spark.batch.delivery import offsets_from_json
 
 _CHANGE_LOGS_ONLY: Final = "log-tables"
 _OF_A_TERMINAL: Final = "console"
+_TEXTS: Final = ("table", "name", "target", "start", "where")
 _MOST_SETTINGS: Final = 1000
 _LONGEST_TEXT: Final = 1000
 _LONGEST_WHERE: Final = 10_000
@@ -81,7 +82,7 @@ def checked(spec: Asked, base: Settings) -> Request:
 
     Raises RefusedRequestError with a line for each fault: what is wrong, at which name, and the nearest name.
     """
-    _require_plain(spec)
+    require_plain(asdict(spec))
     table = TableName.parse(base.topics.prefix, spec.table)
     name = require_name(spec.name)
     shape = Shape(where=spec.where, columns=dict(spec.columns), stream=dict(spec.stream))
@@ -128,22 +129,25 @@ def targets(base: Settings) -> dict[str, str]:
     return {name: section.type for name, section in base.sink.items() if section.type != _OF_A_TERMINAL}
 
 
-def _require_plain(spec: Asked) -> None:
-    """Refuse what no database keeps or no answer shows, and what is too long to be meant."""
-    texts: dict[str, object] = {"table": spec.table, "name": spec.name, "target": spec.target, "start": spec.start}
-    texts |= {f"columns.{name}": treatment for name, treatment in spec.columns.items()}
-    if spec.where is not None:
-        texts["where"] = spec.where
+def require_plain(members: Mapping[str, Any]) -> None:
+    """Raises RefusedRequestError for what neither JSON nor a database has, and for what is too long to be meant.
+
+    The members are those of a request or an alteration.
+    """
+    texts = {name: members[name] for name in _TEXTS if members.get(name) is not None}
+    texts |= {f"columns.{name}": text for name, text in members["columns"].items() if text is not None}
     for setting, text in texts.items():
         if not isinstance(text, str):
             raise RefusedRequestError(f"{setting}: must be a text")
         _require_value(setting, text, _LONGEST_WHERE if setting == "where" else _LONGEST_TEXT)
-    for setting, values in (("options", spec.options), ("columns", spec.columns), ("stream", spec.stream)):
+    for setting in ("options", "columns", "stream"):
+        values = members[setting]
         if len(values) > _MOST_SETTINGS:
             raise RefusedRequestError(f"{setting}: has {len(values)} names, and may have {_MOST_SETTINGS}")
         for name, value in values.items():
             _require_value(setting, name)
-            _require_value(f"{setting}.{name}", value)
+            if value is not None:
+                _require_value(f"{setting}.{name}", value)
 
 
 def _require_value(setting: str, value: object, longest: int = _LONGEST_TEXT) -> None:

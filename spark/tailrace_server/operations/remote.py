@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote
 
 import httpx2
@@ -16,7 +16,7 @@ from tailrace_schemas.errors import ServiceError, SettingsError, TailraceError
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_server.model.subscription import ConflictError, RefusedRequestError, UnknownSubscriptionError
 from tailrace_server.operations.answers import Answer
-from tailrace_server.operations.asking import Asked
+from tailrace_server.operations.asking import Asked, require_plain
 from tailrace_server.operations.operations import Alteration, resolved
 from tailrace_spark.batch.delivery import by_topic
 
@@ -53,13 +53,13 @@ class RemoteOperations(Closing):
         self._client.close()
 
     def subscribe(self, spec: Asked, *, check: bool = True) -> tuple[Answer, bool]:
-        answer = self._asked("POST", f"/subscriptions?check={str(check).lower()}", asdict(spec))
+        answer = self._asked("POST", f"/subscriptions?check={str(check).lower()}", _body(spec))
         return answer.json(), answer.status_code == 201
 
     def declare(self, spec: Asked, *, dry_run: bool = False, check: bool = True, paused: bool = False) -> Answer:
         chosen = {"dry_run": dry_run, "check": check, "paused": paused}
         path = f"/subscriptions?{'&'.join(f'{name}={value}'.lower() for name, value in chosen.items())}"
-        declared: Answer = self._asked("PUT", path, asdict(spec)).json()
+        declared: Answer = self._asked("PUT", path, _body(spec)).json()
         return declared
 
     def all(self, *, cancelled: bool = False) -> Sequence[Answer]:
@@ -79,7 +79,7 @@ class RemoteOperations(Closing):
         return self._one("DELETE", reference)
 
     def alter(self, reference: str, alteration: Alteration, *, check: bool = True) -> Answer:
-        return self._one("PATCH", reference, f"?check={str(check).lower()}", asdict(alteration))
+        return self._one("PATCH", reference, f"?check={str(check).lower()}", _body(alteration))
 
     def reset(
         self,
@@ -126,6 +126,13 @@ class RemoteOperations(Closing):
             seconds = answer.headers.get("Retry-After", "")
             self._wait(min(float(seconds), _LONGEST_WAIT) if seconds.isdecimal() else 1.0)
         return answer
+
+
+def _body(spec: Asked | Alteration) -> dict[str, Any]:
+    """What is sent of it. Raises RefusedRequestError for what JSON has no form for."""
+    body = asdict(spec)
+    require_plain(body)
+    return body
 
 
 def _words(answer: httpx2.Response) -> str:

@@ -106,6 +106,15 @@ def test_a_file_that_is_wrong(tmp_path: Path, text: str, words: str) -> None:
         declared_in(tmp_path / "file.toml")
 
 
+@pytest.mark.parametrize(("line", "setting"), [("start = 2026-05-01", "start"), ("options = { x = nan }", "options.x")])
+def test_a_value_that_json_has_no_form_for_is_refused_by_its_name(
+    door: list[str], tmp_path: Path, line: str, setting: str
+) -> None:
+    (tmp_path / "file.toml").write_text(f'[[subscription]]\ntable = "s.t"\nname = "w"\ntarget = "dwh"\n{line}\n')
+    refused = CliRunner().invoke(complete(), ["apply", "-f", "file.toml", "--unchecked", *door])
+    assert (refused.exit_code, f"{setting}: " in refused.output) == (2, True), refused.output
+
+
 @pytest.fixture(autouse=True)
 def _settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
