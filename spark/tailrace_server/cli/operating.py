@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from tailrace_common.cli.console import on_terminal, print_json, print_rows, say
-from tailrace_common.cli.options import SettingsFile, settings_of
+from tailrace_common.cli.options import SettingsFile, Yes, confirm, settings_of
 from tailrace_schemas.errors import SettingsError
 from tailrace_server.cli.opening import (
     Columns,
@@ -250,7 +250,7 @@ def reset(
 
 def cancel(
     reference: Reference,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Yes = False,
     config: SettingsFile = None,
     server: ServerUrl = None,
     key_file: KeyFile = None,
@@ -261,19 +261,10 @@ def cancel(
     """
     with operations_of(config, server, key_file) as operations:
         details = operations.details(reference)
-        if not yes:
-            _confirm(details)
+        confirm(f"Cancel {details['reference']} into {details['target']}?", yes)
         answer = operations.cancel(details["reference"])
     say(f"{answer['reference']} is cancelled; {answer['target']} keeps what it has")
     print_json(answer)
-
-
-def _confirm(details: dict[str, Any]) -> None:
-    """Ask whoever is at the terminal. Raises SettingsError where nobody is."""
-    question = f"Cancel {details['reference']} into {details['target']}?"
-    if not sys.stdin.isatty():
-        raise SettingsError(f"{question} There is no terminal to ask on: give --yes")
-    typer.confirm(question, abort=True, err=True)
 
 
 def sql(
