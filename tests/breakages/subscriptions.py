@@ -236,8 +236,8 @@ BREAKAGES: Final = {
     ),
     "a-filter-may-ask-for-any-column": breakage(
         "a filter that its table cannot be asked is refused at once",
-        "tailrace_server.operations.checks:shapes_checked",
-        drop("yield from _fit(WHERE, matches, lambda table: ...)"),
+        "tailrace_server.operations.checks:requirements",
+        drop("yield (WHERE, lambda table: Filters(...).check(table))"),
         Red("unit/server/operations/test_checks.py", "test_a_pattern_goes_without_the_tables_that_do_not_fit"),
     ),
 }

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from tailrace_common.cli.checks import Check
-from tailrace_common.settings import Settings, SinkSettings
+from tailrace_common.settings import Settings
 from tailrace_common.topics import SchemaReader
 from tailrace_schemas.errors import SettingsError, TailraceError
 from tailrace_schemas.masks import Masks
@@ -20,13 +20,15 @@ from tailrace_server.model.subscription import Request
 from tailrace_server.operations.asking import own_settings
 from tailrace_server.operations.operations import IN_PART, SOURCE
 from tailrace_spark.cli.check import check_sink
-from tailrace_spark.merge.condition import RowFilters, predicate_of
+from tailrace_spark.merge.condition import predicate_of
 from tailrace_spark.shaping import NO_WHOLE_ROWS, Filters, masks_of, newest, split_conditions
 from tailrace_spark.sinks.changelog.routes import require_key_columns
 from tailrace_spark.sinks.protocol import Capabilities
 from tailrace_spark.sinks.registry import sink_of
 
 WHERE: Final = "where"
+Requirement = Callable[[Table], object]
+"""Raises SettingsError for a table that does not fit."""
 _MOST_GUESSES: Final = 20  # each looks at all columns
 _KAFKA_SECONDS: Final = 5.0
 _SINK_SECONDS: Final = 15.0
@@ -48,9 +50,7 @@ def _source(settings: Settings, request: Request) -> Iterator[Check]:
         yield tables_known(request, tables)
     matches = matching(request, tables)
     yield from columns_checked(request, matches)
-    able, masks = _capabilities(settings, request.name), masks_of(settings.stream)
-    yield from shapes_checked(request, matches, masks, written=able.logs_changes, rows=able.filtering is not None)
-    yield from routes_checked(request.name, matches, settings.sink[request.name], masks)
+    yield from fit_checked(settings, request.name, _capabilities(settings, request.name), matches)
 
 
 def published_tables(settings: Settings) -> list[str]:
@@ -93,44 +93,42 @@ def columns_checked(request: Request, matches: Sequence[Table]) -> Iterator[Chec
         yield Check(f"columns.{name}", False, "no table of these has it", hint)
 
 
-def shapes_checked(
-    request: Request, matches: Sequence[Table], masks: Masks | None, *, written: bool, rows: bool = False
-) -> Iterator[Check]:
-    """Whether filter and masks fit. Of a pattern those tables that do not fit are left out, unless none fits.
+def fit_checked(settings: Settings, name: str, able: Capabilities, matches: Sequence[Table]) -> Iterator[Check]:
+    """Whether tables fit. Of a pattern those that do not are left out, unless none fits."""
+    try:
+        required = list(requirements(settings, name, able))
+    except SettingsError as error:
+        yield Check(WHERE, False, str(error), "")
+        return
+    for setting, require in required:
+        yield from _fit(setting, matches, require)
 
-    `written`: the sink keeps a log of changes; `rows`: it can be asked for rows by columns outside the key.
+
+def requirements(settings: Settings, name: str, able: Capabilities) -> Iterator[tuple[str, Requirement]]:
+    """What a table has to fit, by the setting that says so: filter, masks, and names that its keys fill in.
+
+    `name` is that of the sink. Raises SettingsError for a filter that fits no table.
     """
-    if request.shape.where is not None:
-        try:
-            row_filters, conditions = split_conditions({str(request.table): request.shape.where}, WHERE)
-        except SettingsError as error:
-            yield Check(WHERE, False, str(error), "")
-            return
-        if row_filters and not rows:
-            yield Check(WHERE, False, NO_WHOLE_ROWS.format(WHERE), "")
-            return
-        yield from _fit(WHERE, matches, lambda table: Filters(conditions, written=written).check(table))
-        yield from _fit(WHERE, matches, partial(_require_rows, row_filters, masks))
+    stream, section = settings.stream, settings.sink[name]
+    masks, (rows, conditions) = masks_of(stream), split_conditions(stream.where, WHERE)
+    if rows and able.filtering is None:
+        raise SettingsError(NO_WHOLE_ROWS.format(WHERE))
+    if conditions:
+        yield WHERE, lambda table: Filters(conditions, written=able.logs_changes).check(table)
+    if rows:
+        yield WHERE, lambda table: predicate_of(rows, table if masks is None else masks.table(table))
     if masks is not None:
-        yield from _fit("columns", matches, masks.check)
-
-
-def _require_rows(filters: RowFilters, masks: Masks | None, table: Table) -> None:
-    predicate_of(filters, table if masks is None else masks.table(table))
-
-
-def routes_checked(name: str, matches: Sequence[Table], section: SinkSettings, masks: Masks | None) -> Iterator[Check]:
-    """Whether the columns by which the sink's names are filled in are in the tables' partition keys."""
+        yield "columns", masks.check
     for setting, columns in section.routed_by.items():
         if columns:
-            yield from _fit(f"sink.{name}.{setting}", matches, partial(_require_route, setting, columns, masks))
+            yield f"sink.{name}.{setting}", partial(_require_route, setting, columns, masks)
 
 
 def _require_route(setting: str, columns: Sequence[str], masks: Masks | None, table: Table) -> None:
     require_key_columns(table if masks is None else masks.table(table), setting, columns)
 
 
-def _fit(setting: str, matches: Sequence[Table], require: Callable[[Table], None]) -> Iterator[Check]:
+def _fit(setting: str, matches: Sequence[Table], require: Requirement) -> Iterator[Check]:
     refusals: dict[str, str] = {}
     for table in matches:
         try:

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Final
 
-from tailrace_common.settings import Settings, SinkSettings
+from tailrace_common.settings import Settings
 from tailrace_common.topics import Unpublished, why_unpublished
 from tailrace_common.unreachable import problem_and_remedy, start_or_fix
 from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.errors import ServiceError, SettingsError, TailraceError
 from tailrace_server.model.subscription import Subscription
+from tailrace_server.operations.checks import Requirement
 from tailrace_spark.job.endings import reason
 from tailrace_spark.job.progress import Trouble
 from tailrace_spark.job.snapshot_context import stream_settings
-from tailrace_spark.shaping import Shape, newest
-from tailrace_spark.sinks.changelog.routes import require_key_columns
+from tailrace_spark.shaping import newest
 from tailrace_spark.snapshot.session import ClusterView
 
 _WORKER: Final = "The worker must reach it."
@@ -85,10 +85,8 @@ class Unfit:
         return rf"(?!(?:{'|'.join(re.escape(topic) for topic in sorted(self.topics))})$){pattern}"
 
 
-def unfit_tables(
-    shape: Shape | None, sink: SinkSettings, entries: Iterable[SchemaEntry], pattern: str, name: str = "*"
-) -> Unfit:
-    """Of the tables whose topics fit the pattern, those that fit neither the shape nor the sink's names by their keys.
+def unfit_tables(required: Sequence[Requirement], entries: Iterable[SchemaEntry], pattern: str, name: str) -> Unfit:
+    """Of the tables whose topics fit the pattern, those that do not fit what is required.
 
     Those whose own names do not fit `name` are no tables of it at all, and have no reason: names of topics are cut.
     Raises SettingsError where none fits: then there is nothing to run.
@@ -96,17 +94,12 @@ def unfit_tables(
     matching = [entry for entry in entries if re.fullmatch(pattern, entry.topic)]
     read = [entry for entry in matching if fnmatchcase(str(entry.table), name)]
     foreign = frozenset(entry.topic for entry in matching) - {entry.topic for entry in read}
-    if shape is None and not any(sink.routed_by.values()):
-        return Unfit(topics=foreign)
     tables = newest(read)
     reasons: dict[str, str] = {}
-    for announced, table in tables:
+    for _, table in tables:
         try:
-            if shape is not None:
-                shape.check([(announced, table)])
-            definition = table if shape is None else shape.definition(table) or table
-            for setting, columns in sink.routed_by.items():
-                require_key_columns(definition, setting, columns)
+            for require in required:
+                require(table)
         except SettingsError as error:
             reasons[str(table)] = str(error)
     if reasons and len(reasons) == len(tables):

@@ -22,6 +22,7 @@ from tailrace_common.topics import SchemaReader
 from tailrace_schemas.errors import TailraceError
 from tailrace_server.meta.leases import Claim, Leases
 from tailrace_server.model.subscription import INITIAL, ONLY, LostLeaseError, Topics
+from tailrace_server.operations.checks import requirements
 from tailrace_server.worker.failures import (
     Failure,
     Unfit,
@@ -45,7 +46,6 @@ from tailrace_spark.job.progress import Ends, Progress, SinkInfo
 from tailrace_spark.job.sharing import ALONE, LONGEST_PAUSE_SECONDS, NEAR, Handover
 from tailrace_spark.job.snapshot_context import read_back_of
 from tailrace_spark.job.stream import Stream
-from tailrace_spark.shaping import shape_of
 from tailrace_spark.sinks.letters import LetterTopic
 from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.sinks.registry import SINKS, sink_of
@@ -322,9 +322,9 @@ class StreamRun:
         if subscription.table.pattern or reads_cut_names(subscription.table):
             with SchemaReader(settings.kafka.reveal(), settings.topics.prefix, ordered=True) as schemas:
                 schemas.refresh()
-                shape = shape_of(settings.stream, sink)
-                section, topics = settings.sink[subscription.sink_name], topics_pattern(subscription)
-                unfit = unfit_tables(shape, section, schemas.values(), topics, str(subscription.table))
+                required = [check for _, check in requirements(settings, subscription.sink_name, sink.capabilities)]
+                topics = topics_pattern(subscription)
+                unfit = unfit_tables(required, schemas.values(), topics, str(subscription.table))
             for words in unfit.reasons.values():
                 log.warning("%s leaves out a table: %s", subscription.reference, words)
         if unfit.reasons != subscription.left_out:

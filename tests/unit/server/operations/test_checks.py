@@ -19,14 +19,13 @@ from tailrace_server.operations.asking import Asked, own_settings
 from tailrace_server.operations.checks import (
     columns_checked,
     examined,
+    fit_checked,
     matching,
-    routes_checked,
-    shapes_checked,
     tables_known,
     within,
 )
 from tailrace_server.operations.operations import Alteration, DirectOperations
-from tailrace_spark.shaping import masks_of
+from tailrace_spark.sinks.protocol import Capabilities
 from tests.unit.server import requests
 from tests.unit.tables import table
 
@@ -66,8 +65,9 @@ def own(request: Request, base: Settings | None = None) -> Settings:
 
 
 def checks(request: Request, *tables: Any, rows: bool = False) -> list[Check]:
-    masks = masks_of(own(request).stream)
-    return list(shapes_checked(request, matching(request, tables), masks, written=False, rows=rows))
+    filtering: Any = object() if rows else None  # that there is something counts alone
+    able = Capabilities(filtering=filtering)
+    return list(fit_checked(own(request), request.name, able, matching(request, tables)))
 
 
 @pytest.mark.promise("subscription.checked")
@@ -151,7 +151,7 @@ def test_a_route_names_columns_of_the_partition_key() -> None:
     def routed(url: str, *tables: Any, **shape: Any) -> list[tuple[str, bool, str]]:
         request = requests.request(table="shop.*", shape=Shape(**shape), sink={"type": "http", "target": "hook"})
         settings = own(request, requests.settings({"hook": {"type": "http", "url": url}}))
-        routes = routes_checked(request.name, tables, settings.sink[request.name], masks_of(settings.stream))
+        routes = fit_checked(settings, request.name, Capabilities(), tables)
         return [(check.name, check.ok, check.detail) for check in routes]
 
     assert routed("https://h/{table}/{key.id}", ORDERS, ITEMS) == []

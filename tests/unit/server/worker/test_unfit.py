@@ -10,17 +10,22 @@ from hypothesis import strategies as st
 
 from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.errors import SettingsError
-from tailrace_schemas.masks import Masks, Rule
 from tailrace_schemas.table import Table
+from tailrace_server.operations.checks import Requirement, requirements
 from tailrace_server.worker.failures import Unfit, unfit_tables
-from tailrace_spark.shaping import Shape
-from tailrace_spark.sinks.http.settings import HttpSinkSettings
+from tailrace_spark.sinks.protocol import Capabilities
+from tests.unit.server import requests
 from tests.unit.tables import table
 
 ORDERS = table({"id": "int"}, regular={"day": "date"}, keyspace="shop", name="orders")
 DAYS = table({"day": "date"}, regular={"v": "int"}, keyspace="shop", name="days")
-SINK = HttpSinkSettings(url="http://h/")
+NO_DAYS = {"shop.*.day": "drop"}
 PATTERN = r"tailrace\.shop\.[^.]*"
+
+
+def required(url: str = "http://h/", **stream: object) -> list[Requirement]:
+    settings = requests.settings({"hook": {"type": "http", "url": url}}, stream=stream)
+    return [check for _, check in requirements(settings, "hook", Capabilities())]
 
 
 def entry(of: Table, number: int) -> SchemaEntry:
@@ -30,8 +35,7 @@ def entry(of: Table, number: int) -> SchemaEntry:
 
 @pytest.mark.promise("subscription.checked")
 def test_a_table_that_does_not_fit_is_left_out_with_its_topic() -> None:
-    shape = Shape(None, Masks([Rule.parse("shop.*.day", "drop")]))
-    unfit = unfit_tables(shape, SINK, [entry(ORDERS, 1), entry(DAYS, 2)], PATTERN)
+    unfit = unfit_tables(required(columns=NO_DAYS), [entry(ORDERS, 1), entry(DAYS, 2)], PATTERN, "*")
     assert list(unfit.reasons) == ["shop.days"]
     assert "it identifies rows" in unfit.reasons["shop.days"]
     without = unfit.without(PATTERN)
@@ -41,22 +45,22 @@ def test_a_table_that_does_not_fit_is_left_out_with_its_topic() -> None:
 
 
 def test_where_nothing_fits_there_is_nothing_to_run() -> None:
-    shape = Shape(None, Masks([Rule.parse("shop.*.day", "drop")]))
+    masked = required(columns=NO_DAYS)
     with pytest.raises(SettingsError, match="it identifies rows"):
-        unfit_tables(shape, SINK, [entry(DAYS, 1)], PATTERN)
-    assert unfit_tables(shape, SINK, [entry(DAYS, 1)], "other") == Unfit()
-    assert unfit_tables(None, SINK, [entry(DAYS, 1)], PATTERN) == Unfit()
+        unfit_tables(masked, [entry(DAYS, 1)], PATTERN, "*")
+    assert unfit_tables(masked, [entry(DAYS, 1)], "other", "*") == Unfit()
+    assert unfit_tables(required(), [entry(DAYS, 1)], PATTERN, "*") == Unfit()
 
 
 def test_a_table_without_the_column_that_routes_is_left_out() -> None:
-    sink = HttpSinkSettings(url="http://h/{table}/{key.day}")
-    unfit = unfit_tables(None, sink, [entry(ORDERS, 1), entry(DAYS, 2)], PATTERN)
+    routed = required("http://h/{table}/{key.day}")
+    unfit = unfit_tables(routed, [entry(ORDERS, 1), entry(DAYS, 2)], PATTERN, "*")
     assert list(unfit.reasons) == ["shop.orders"]
     assert "url names {key.day}, which is not in its partition key" in unfit.reasons["shop.orders"]
 
 
 def test_tables_of_other_names_are_not_read_where_topics_begin_alike() -> None:
-    unfit = unfit_tables(None, SINK, [entry(ORDERS, 1), entry(DAYS, 2)], PATTERN, "shop.o*")
+    unfit = unfit_tables((), [entry(ORDERS, 1), entry(DAYS, 2)], PATTERN, "shop.o*")
     assert unfit == Unfit({}, frozenset({"tailrace.shop.days"}))
 
 
