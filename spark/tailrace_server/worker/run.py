@@ -203,6 +203,8 @@ class StreamRun:
                 if not isinstance(error, TailraceError):
                     log.exception("subscription %s ended", self.claim.subscription.reference)
                 self._failure = ended(self.claim.subscription, error)
+            finally:
+                self._stop.set()  # for whoever looks for its tables meanwhile
 
     def _follow(self) -> None:
         """Open the sink, begin where the progress is, and run the stream until it is stopped."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,9 @@ from tailrace_common.settings import settings_from
 from tailrace_common.topics import Unpublished, why_unpublished
 from tailrace_common.unreachable import problem_and_remedy, unreachable
 from tailrace_schemas.errors import ServiceError
+from tailrace_server.meta.leases import Claim
 from tailrace_server.worker.failures import Failure, UnpublishedWatch, asked_of_cassandra, ended, uncopied, waiting
+from tailrace_server.worker.run import StreamRun
 from tailrace_spark.job.progress import Trouble
 from tests.unit.server.requests import subscription
 
@@ -129,3 +132,22 @@ def test_a_cassandra_that_does_not_answer_is_said_and_the_statement_too() -> Non
     why = asked_of_cassandra(settings, "shop.plain")
     assert "nothing of shop.plain is published yet, and why cannot be asked" in why.reason
     assert "ALTER TABLE shop.plain WITH cdc = true" in why.action
+
+
+class Fails(StreamRun):
+    """Waits for its table, and then its stream fails."""
+
+    def _follow(self) -> None:
+        self._unpublished = UnpublishedWatch(lambda: False, lambda: NO_CDC, self._stop)
+        raise ServiceError("down")
+
+
+def test_nothing_of_a_run_that_has_failed_asks_on() -> None:
+    """Each attempt would leave a thread behind that asks Kafka and Cassandra twice a minute."""
+    unasked: Any = None
+    run = Fails(Claim(subscription(), 1), settings_from({}, "test"), unasked, unasked, unasked, unasked)
+    run.wait(10)
+    assert run.failure is not None
+    assert run._unpublished is not None
+    run._unpublished.join(10)
+    assert not run._unpublished.is_alive()
