@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -38,6 +38,7 @@ _BY_DIALECT: Final[dict[str, dict[str, int]]] = {
     "mysql": {"connect_timeout": SECONDS, "read_timeout": SECONDS, "write_timeout": SECONDS},
 }
 T = TypeVar("T")
+Values = Mapping[str, Any]
 
 
 class MetaDatabase(Closing):
@@ -118,6 +119,13 @@ class MetaDatabase(Closing):
 def first(connection: sa.Connection, statement: sa.Executable) -> Any:
     """The first row of what a statement gives, as a mapping; None without any."""
     return connection.execute(statement).mappings().first()
+
+
+def put(connection: sa.Connection, table: sa.Table, key: Values, values: Values, **first_values: Any) -> None:
+    """Update the row of a key, or insert it; then with the first values, which win."""
+    update = sa.update(table).where(*(table.c[name] == value for name, value in key.items()))
+    if not connection.execute(update.values(values)).rowcount:
+        connection.execute(sa.insert(table).values({**values, **first_values, **key}))
 
 
 class now(FunctionElement[int]):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -13,8 +12,8 @@ import sqlalchemy as sa
 
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.topics import KafkaPartition
-from tailrace_server.meta.database import MetaDatabase, first, now
-from tailrace_server.meta.subscriptions import readable, subscription_of, topics_json
+from tailrace_server.meta.database import MetaDatabase, first, now, put
+from tailrace_server.meta.subscriptions import as_json, readable, subscription_of, topics_json
 from tailrace_server.meta.tables import delivery, progress, snapshot_progress, subscribe, worker
 from tailrace_server.model.delivery import News, PartitionProgress, fair_portion
 from tailrace_server.model.subscription import RUNNABLE, LostLeaseError, State, Subscription, Topics
@@ -67,10 +66,7 @@ class Leases:
         return subscribe.c.owner == self.owner, subscribe.c.lease_until >= now()
 
     def _announce(self, connection: sa.Connection, values: Mapping[str, Any]) -> None:
-        updated = connection.execute(sa.update(worker).where(worker.c.owner == self.owner).values(values))
-        if not updated.rowcount:
-            announced = {"owner": self.owner, "cluster": self._cluster, "started": now(), **values}
-            connection.execute(sa.insert(worker).values(announced))
+        put(connection, worker, {"owner": self.owner}, values, cluster=self._cluster, started=now())
         # A worker that was killed leaves its row. MySQL would wait for the rows of all others to look at them.
         killed = sa.select(worker.c.owner).where(worker.c.seen_until < now() - 100 * self._lease)
         for owner in connection.scalars(killed).all():
@@ -157,18 +153,13 @@ class Leases:
         identity = claim.subscription.id
         with self._database.transaction() as connection:
             self._require(connection, claim)
-            columns = progress.c.topic, progress.c.kafka_partition, progress.c.next_offset, progress.c.end_offset
-            rows = connection.execute(sa.select(*columns).where(progress.c.subscription == identity)).all()
-            existing = {(topic, partition) for topic, partition, *_ in rows}
-            unread = {(row[0], row[1]): PartitionProgress(row[2]) for row in rows if row[3] is not None}
+            has_end = progress.c.subscription == identity, progress.c.end_offset.is_not(None)
+            rows = connection.execute(sa.select(progress).where(*has_end)).mappings()
+            unread = {(row["topic"], row["kafka_partition"]): PartitionProgress(row["next_offset"]) for row in rows}
             for (topic, partition), position in {**unread, **positions}.items():
-                values = {"next_offset": position.next, "end_offset": position.end, "changed": now()}
                 key = {"subscription": identity, "topic": topic, "kafka_partition": partition}
-                if (topic, partition) in existing:
-                    conditions = (progress.c[name] == value for name, value in key.items())
-                    connection.execute(sa.update(progress).where(*conditions).values(values))
-                else:
-                    connection.execute(sa.insert(progress).values({**key, **values}))
+                values = {"next_offset": position.next, "end_offset": position.end, "changed": now()}
+                put(connection, progress, key, values)
             if news is not None:
                 _keep_news(connection, identity, news)
             if topics is not None:
@@ -185,17 +176,14 @@ class Leases:
 
     def save_snapshots(self, claim: Claim, ranges: str) -> None:
         """Keep how far the snapshots are. Raises LostLeaseError where this worker may not say so."""
-        identity = claim.subscription.id
-        values = {"ranges": ranges, "changed": now()}
-        update = sa.update(snapshot_progress).where(snapshot_progress.c.subscription == identity)
+        key, values = {"subscription": claim.subscription.id}, {"ranges": ranges, "changed": now()}
         with self._database.transaction() as connection:
             self._require(connection, claim)
-            if not connection.execute(update.values(values)).rowcount:
-                connection.execute(sa.insert(snapshot_progress).values({"subscription": identity, **values}))
+            put(connection, snapshot_progress, key, values)
 
     def leave_out(self, claim: Claim, reasons: Mapping[str, str]) -> None:
         """Say which tables a subscription goes without, and why. Raises LostLeaseError."""
-        text = json.dumps(dict(reasons), sort_keys=True, ensure_ascii=False) if reasons else None
+        text = as_json(dict(reasons)) if reasons else None
         with self._database.transaction() as connection:
             self._require(connection, claim)
             statement = sa.update(subscribe).where(subscribe.c.id == claim.subscription.id)
@@ -249,7 +237,5 @@ def _keep_news(connection: sa.Connection, identity: int, news: News) -> None:
         values["complete_to"] = now() - round(1000 * news.complete_seconds)
     if news.letters:
         values["letters_since"] = sa.func.coalesce(delivery.c.letters_since, now())
-    update = sa.update(delivery).where(delivery.c.subscription == identity)
-    if not connection.execute(update.values(values)).rowcount:
-        first_letter = {"letters": news.letters, "letters_since": now() if news.letters else None}
-        connection.execute(sa.insert(delivery).values({**values, **first_letter, "subscription": identity}))
+    first_letter = {"letters": news.letters, "letters_since": now() if news.letters else None}
+    put(connection, delivery, {"subscription": identity}, values, **first_letter)

@@ -13,7 +13,7 @@ from sqlalchemy.exc import IntegrityError
 
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.topics import KafkaPartition
-from tailrace_server.meta.database import MetaDatabase, first, now
+from tailrace_server.meta.database import MetaDatabase, first, now, put
 from tailrace_server.meta.tables import audit, delivery, progress, snapshot_progress, subscribe, worker
 from tailrace_server.model.delivery import Delivery, PartitionProgress
 from tailrace_server.model.subscription import (
@@ -162,10 +162,8 @@ class Subscriptions:
             letters = max(0, (0 if kept is None else kept["letters"]) + difference)
             since = None if kept is None else kept["letters_since"]
             values = {"letters": letters, "letters_since": (since or now()) if letters else None}
-            if kept is not None:
-                connection.execute(sa.update(delivery).where(delivery.c.subscription == identity).values(values))
-            elif letters:
-                connection.execute(sa.insert(delivery).values({"subscription": identity, **values}))
+            if letters or kept is not None:
+                put(connection, delivery, {"subscription": identity}, values)
 
     def audit(self, subject: str | None, limit: int) -> list[dict[str, Any]]:
         """The last changes, the newest first: of one subscription by its reference, else of all."""
