@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from tailrace_schemas.errors import CorruptError
 from tailrace_schemas.topics import KafkaPartition
+from tailrace_server.meta.subscriptions import audited
 from tailrace_server.model.delivery import Delivery, PartitionProgress, total_behind
 from tailrace_server.model.subscription import NEVER, RUNNABLE, State, Subscription
 from tailrace_spark.snapshot.progress import Snapshots, TableSnapshot, snapshots_from_json, status_row
@@ -69,11 +70,7 @@ def details_of(subscription: Subscription, kept: Kept) -> Answer:
     """The same with its settings, and with its progress by Kafka partition and by the tables of its snapshots."""
     return {
         **answer_of(subscription, kept),
-        "options": dict(subscription.sink.options),
-        "where": subscription.shape.where,
-        "columns": dict(subscription.shape.columns),
-        "stream": dict(subscription.shape.stream),
-        "start": str(subscription.start),
+        **audited(subscription),
         "attempts": subscription.attempts,
         "created": time_of(subscription.created),
         "revision": subscription.revision,
