@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
@@ -105,7 +105,9 @@ class ReadTask:
             if columns is None:  # it has just expired
                 continue
             if self.buckets is None:
-                findings.rows[row.row_key] = ComparedRow(columns, _newest(row), _shown(table, row.change))
+                findings.rows[row.row_key] = ComparedRow(
+                    columns, _newest(row), _shown(table, row.change.key or b"", _clustering(row.change))
+                )
             elif (bucket := self.buckets.of(row.change.token)) is not None:
                 digest = findings.digests.get(bucket, NO_ROWS)
                 findings.digests[bucket] = with_rows(digest, 1, row_digest(row.row_key, columns))
@@ -118,20 +120,11 @@ def _newest(row: SourceRow) -> int:
     return max([time for time in written if time < row.requested_at], default=0)
 
 
-def _shown(table: Table, change: Change) -> tuple[object, ...]:
-    values = (*shown_key(table, change.key or b""), *_decoded(table, change))
-    return tuple(values)
-
-
-def shown_key(table: Table, key: bytes) -> tuple[object, ...]:
-    """The partition key's columns as JSON has them."""
+def _shown(table: Table, key: bytes, clustering: Iterable[object]) -> tuple[object, ...]:
+    """The columns of a row's key as JSON has them."""
     types = [column.type for column in table.partition_key]
-    return tuple([plain(codec(of).decode(data)) for of, data in zip(types, split_key(types, key), strict=True)])
-
-
-def _decoded(table: Table, change: Change) -> list[object]:
-    columns = zip(table.clustering, change.clustering or (), strict=False)
-    return [None if data is None else plain(codec(column.type).decode(data)) for column, data in columns]
+    values = [codec(of).decode(data) for of, data in zip(types, split_key(types, key), strict=True)]
+    return tuple(map(plain, (*values, *clustering)))
 
 
 class SinkTable:
@@ -157,7 +150,8 @@ class SinkTable:
         for row, bucket in self._rows(buckets):
             if bucket in numbers and (columns := self._columns(row, now)) is not None:
                 written = 0 if row.state is None else newest(row.state)
-                rows[row.row_key] = ComparedRow(columns, written, self._shown(row))
+                clustering = () if row.row_key[1] == STATIC else row.clustering
+                rows[row.row_key] = ComparedRow(columns, written, _shown(self._table, row.row_key[0], clustering))
         return rows
 
     def stored(self, keys: Collection[RowKey]) -> dict[RowKey, StoredVisible]:
@@ -182,11 +176,6 @@ class SinkTable:
             # Its time is over, and the next sweep takes it away; or somebody else has put it there.
             return (_UNLIKE,) if row.state is None else None
         return None
-
-    def _shown(self, row: StoredVisible) -> tuple[object, ...]:
-        if row.row_key[1] == STATIC:
-            return shown_key(self._table, row.row_key[0])
-        return (*shown_key(self._table, row.row_key[0]), *map(plain, row.clustering))
 
 
 class CopiedTables:

@@ -14,7 +14,7 @@ from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.cql.values import codec
 from tailrace_schemas.tokens import token
 from tailrace_spark.comparison.rows import NO_ROWS, buckets_of, removal
-from tailrace_spark.comparison.source import SinkTable, SourceRow, _newest, shown_key
+from tailrace_spark.comparison.source import SinkTable, SourceRow, _newest, _shown
 from tailrace_spark.merge.stored_row import STATIC
 from tailrace_spark.rowstate.row import state_of
 from tailrace_spark.sinks.protocol import write_here
@@ -97,7 +97,7 @@ def test_keys_of_both_sides_are_shown_in_the_forms_of_json(sink: SqlSink) -> Non
     nan = float("nan")
     write_here(sink, [piece([Log(keyed).insert((nan, b"\x00\xff"), (nan, b"\x01"), 1, v="a")])])
     [(key, row)] = SinkTable(sink, keyed).rows(RING, range(8), NOW).items()
-    assert shown_key(keyed, key[0]) == ("nan", "00ff")
+    assert _shown(keyed, key[0], ()) == ("nan", "00ff")
     assert json.loads(json.dumps(row.shown, allow_nan=False)) == ["nan", "00ff", "NaN", "01"]  # SQLite has that as text
 
 
