@@ -28,9 +28,8 @@ class PartitionProgress:
 
 def total_behind(progress: Iterable[PartitionProgress]) -> int | None:
     """Records that are not in the sink yet; None where nobody has looked."""
-    counts = [partition.behind for partition in progress]
-    numbers = [count for count in counts if count is not None]
-    return sum(numbers) if numbers else None
+    counts = [count for partition in progress if (count := partition.behind) is not None]
+    return sum(counts) if counts else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,13 +37,11 @@ class RecordCounts:
     traces: frozenset[str] = frozenset()
 
     def __add__(self, other: RecordCounts) -> RecordCounts:
-        marks, tables = dict(self.marks), dict(self.tables)
-        for mark, count in other.marks.items():
-            marks[mark] = marks.get(mark, 0) + count
+        tables = dict(self.tables)
         for table, (count, newest) in other.tables.items():
             earlier_count, earlier_newest = tables.get(table, (0, newest))
             tables[table] = earlier_count + count, max(earlier_newest, newest)
-        left_out = dict(Counter(self.left_out) + Counter(other.left_out))
+        marks, left_out = Counter(self.marks) + Counter(other.marks), Counter(self.left_out) + Counter(other.left_out)
         return RecordCounts(self.records + other.records, marks, tables, left_out, self.traces | other.traces)
 
 
