@@ -16,6 +16,8 @@ from tailrace_common.tracing.spans import TRACEPARENT
 from tailrace_schemas.avro import PREFIX_SCHEMA
 from tailrace_schemas.avro.frames import BODY_SQL, SCHEMA_ID_SQL
 from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.topics import KafkaPartition
+from tailrace_spark.batch.delivery import by_topic, offsets_to_json
 from tailrace_spark.jvm import jvm_of
 from tailrace_spark.source.kafka_options import (
     java_options,
@@ -107,32 +109,25 @@ def _pattern(settings: Settings, topics: str | None = None) -> str:
 
 
 def read_some(
-    spark: SparkSession, settings: Settings, topic_partition: tuple[str, int], start: int, records: int
+    spark: SparkSession, settings: Settings, partition: KafkaPartition, start: int, records: int
 ) -> DataFrame:
     """The columns of `read_messages` for up to so many committed records of one partition, from an offset on, now."""
-    topic, partition = topic_partition
-    return _read(spark, settings, {topic: {partition: start}}, "latest").limit(records)
+    return _read(spark, settings, {partition: start}, "latest").limit(records)
 
 
-def read_ranges(
-    spark: SparkSession, settings: Settings, ranges: Mapping[tuple[str, int], tuple[int, int]]
-) -> DataFrame:
+def read_ranges(spark: SparkSession, settings: Settings, ranges: Mapping[KafkaPartition, tuple[int, int]]) -> DataFrame:
     """The columns of `read_messages` for the committed records of partitions, each from an offset to behind the last.
 
     Where Kafka has deleted some of them the query fails.
     """
-    starts: dict[str, dict[int, int]] = {}
-    ends: dict[str, dict[int, int]] = {}
-    for (topic, partition), (start, end) in ranges.items():
-        starts.setdefault(topic, {})[partition] = start
-        ends.setdefault(topic, {})[partition] = end
-    return _read(spark, settings, starts, json.dumps(ends))
+    starts, ends = ({partition: bounds[side] for partition, bounds in ranges.items()} for side in (0, 1))
+    return _read(spark, settings, starts, offsets_to_json(ends))
 
 
-def _read(spark: SparkSession, settings: Settings, starts: Mapping[str, Mapping[int, int]], ends: str) -> DataFrame:
+def _read(spark: SparkSession, settings: Settings, starts: Mapping[KafkaPartition, int], ends: str) -> DataFrame:
     chosen = {
-        "assign": json.dumps({topic: sorted(partitions) for topic, partitions in starts.items()}),
-        "startingOffsets": json.dumps(starts),
+        "assign": json.dumps({topic: [*map(int, partitions)] for topic, partitions in by_topic(starts).items()}),
+        "startingOffsets": offsets_to_json(starts),
         "endingOffsets": ends,
         "failOnDataLoss": "true",
         **_PROMPT,
