@@ -81,7 +81,7 @@ def test_a_task_holds_until_a_generation_is_valid(
     with ThreadPoolExecutor(1) as worker:
         commit = empty_feed.announce_half()
         task = worker.submit(source)
-        until(lambda: "no valid generation yet: is an agent running?" in caplog.text, "the warning")
+        until(lambda: "no valid generation is published yet: is an agent running?" in caplog.text, "the warning")
         assert not task.done()
         generation = commit()
         table = task.result(60)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import logging
 import sys
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -18,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
+from tailrace_common.backoff import Waits, repeated
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_common.topics import GenerationReader
 from tailrace_schemas.errors import ServiceError
@@ -42,7 +42,7 @@ COLUMNS: Final = (
 )
 _KEPT: Final = ("op", "token", "written", "ttl", "expires", "digest")
 _PLACE: Final = ("topic", "partition", "offset", "schema_id", "value")
-_RETRY_SECONDS: Final = 1.0
+_WAITS: Final = Waits(1.0, 1.0)
 SNAPSHOT_MARK: Final = "@"
 """Behind it stands a snapshot's id, in the place of a topic: no topic of Kafka's has it in its name."""
 
@@ -95,23 +95,17 @@ _unpacked: defaultdict[str, UnpackedGenerations] = defaultdict(UnpackedGeneratio
 
 def _read(config: dict[str, Scalar], topic: str) -> StreamTable:
     key = f"{config.get('bootstrap.servers')} {topic}"
-    reader = _readers.get(key)
-    if reader is None:
-        reader = _readers[key] = GenerationReader.open(config, topic)
+    reader = _readers.get(key) or _readers.setdefault(key, GenerationReader.open(config, topic))
     logged = ""
-    while True:
-        try:
-            published = reader.refresh()
-        except ServiceError as error:
-            words = str(error)
-        else:
-            if published:
-                return _unpacked[key].table(published, reader.known_until)
-            words = f"{topic} has no valid generation yet: is an agent running?"
-        if words != logged:  # a task may wait for hours
-            log.warning("waiting for generations: %s", words)
-            logged = words
-        time.sleep(_RETRY_SECONDS)
+
+    def again(error: Exception) -> bool:
+        nonlocal logged
+        if isinstance(error, ServiceError) and str(error) != logged:  # a task may wait for hours
+            log.warning("waiting for generations: %s", error)
+            logged = str(error)
+        return isinstance(error, ServiceError)
+
+    return repeated(lambda: _unpacked[key].table(reader.refresh_some(), reader.known_until), _WAITS, again)
 
 
 def _assign(
