@@ -104,10 +104,10 @@ class SchemaLog:
             return entries
         self._pause = _PAUSE
         while (segment := self._current or self._open_next()) is not None:
-            before = segment.position
+            start = segment.position
             selected, error = segment.select(_IDS, _READ_BYTES)
             entries += selected
-            self._opened |= segment.encrypted and segment.position > before
+            self._opened |= segment.encrypted and segment.position > start
             if self.began is None and segment.position.offset:
                 self.began = segment.began()
             if self._gap is not None and segment.position.offset:
