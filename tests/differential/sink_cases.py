@@ -153,7 +153,7 @@ def _row_images(table: Table, changes: Sequence[Change], now: int) -> object:
         for offset, change in enumerate(changes):
             key, record_id = change.key or b"", RecordId("t.shop.wide", 0, offset, b"12345678")
             imaged = Imaged(table, maker.of(partition, change, now), maker.expired(key, partition, now - 9, now + 9))
-            results += [imaged.value(), images_of_text(images_text(imaged.images))]
+            results += [imaged.value(), imaged.untold.value(), images_of_text(images_text(imaged.images))]
             results.append(outcome(partial(maker.truncated, key, partition, Deletion(2, 10), now)))
             for make in (form.events, form.expired):
                 results.append(outcome(partial(list, make("t.shop.wide", change, record_id, imaged))))
