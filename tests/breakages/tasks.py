@@ -17,7 +17,7 @@ BREAKAGES: Final = {
     "two-attempts-at-a-partition-write-at-once": breakage(
         "two attempts of Spark at a task leave the rows of one",
         "tailrace_spark.sinks.state_store.fences:begin_partition",
-        drop("connection.execute(upsert(...))"),
+        drop("upsert(...)"),
         Red(SQL_TASKS, "test_two_attempts_at_a_partition_come_out_as_one[postgresql]"),
     ),
     "a-task-writes-after-a-newer-plan": breakage(

@@ -41,8 +41,7 @@ from tailrace_spark.rowstate.deletions import (
 from tailrace_spark.rowstate.partition import Clustering
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.rowstate.truncation import EVERYTHING
-from tailrace_spark.sinks.state_store.bulk import overwrite
-from tailrace_spark.sinks.state_store.fences import upsert
+from tailrace_spark.sinks.state_store.bulk import overwrite, upsert
 from tailrace_spark.sinks.state_store.tables import CATALOG, MYSQL, MYSQL_TABLE, STATE_BYTES
 
 _ERASURE: Final = b"\x06"
@@ -186,7 +185,7 @@ class DeferredTables:
         row = (str(table.id), str(table), why, now, encode_record(TableRecord(table, announced)))
         newer = {"name": str(table), "reason": why}
         # Tasks keep changes of one table at once. The second one waits here, and reads what the first one has kept.
-        connection.execute(upsert(connection.dialect.name, DEFERRED_TABLES, dict(zip(names, row, strict=True)), newer))
+        upsert(connection, DEFERRED_TABLES, dict(zip(names, row, strict=True)), newer)
         of_table = DEFERRED_TABLES.c.table_id == str(table.id)
         existing = connection.execute(sa.select(DEFERRED_TABLES.c.definition).where(of_table)).scalar_one()
         definition = encode_record(define(decode_record(existing)[0], table, announced))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import insert as postgresql_insert
+from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.schema import CreateTable
 
@@ -36,7 +36,7 @@ def overwrite(connection: sa.Connection, table: sa.Table, names: Sequence[str], 
     if connection.dialect.name == POSTGRESQL:
         staged = _like(table, names)
         stage(connection, staged, rows)
-        insert = postgresql_insert(table).from_select(list(names), sa.select(*staged.columns))
+        insert = postgresql.insert(table).from_select(list(names), sa.select(*staged.columns))
         rest = {name: insert.excluded[name] for name in names if not table.c[name].primary_key}
         connection.execute(insert.on_conflict_do_update(index_elements=list(table.primary_key), set_=rest))
         return
@@ -51,6 +51,19 @@ def overwrite(connection: sa.Connection, table: sa.Table, names: Sequence[str], 
             f"{name} = excluded.{name}" for name in rest_names
         )
     _insert(connection, table, names, rows, on_conflict)
+
+
+def upsert(
+    connection: sa.Connection, table: sa.Table, row: Mapping[str, object], changed: Mapping[str, object]
+) -> None:
+    """Put a row, or change the one that has its key; it is held until the transaction ends."""
+    dialect = connection.dialect.name
+    if dialect == MYSQL:
+        connection.execute(mysql.insert(table).values(**row).on_duplicate_key_update(**changed))
+        return
+    insert = postgresql.insert if dialect == POSTGRESQL else sqlite.insert
+    key = list(table.primary_key)
+    connection.execute(insert(table).values(**row).on_conflict_do_update(index_elements=key, set_=changed))
 
 
 def insert(connection: sa.Connection, table: sa.Table, names: Sequence[str], rows: Rows) -> None:

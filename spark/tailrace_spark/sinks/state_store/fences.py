@@ -26,19 +26,18 @@ they know is old: the table's truncations and purges, and whether any partition 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from tailrace_common.sections.template import fit
 from tailrace_schemas.errors import FencedError, ServiceError
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import MicroBatch
+from tailrace_spark.sinks.state_store.bulk import upsert
 from tailrace_spark.sinks.state_store.tables import CATALOG, MYSQL, MYSQL_TABLE, POSTGRESQL
 
 _LONGEST_NAME: Final = 36
@@ -194,7 +193,7 @@ def _token(connection: sa.Connection, table_id: UUID) -> int:
     token: int | None = connection.execute(shared).scalar_one_or_none()
     if token is None:  # no lock holds a row that is absent
         row = {"stream": str(table_id), "token": 0}
-        connection.execute(upsert(MYSQL, FENCES, row, {"token": FENCES.c.token}))
+        upsert(connection, FENCES, row, {"token": FENCES.c.token})
         token = connection.execute(shared).scalar_one()
     return token
 
@@ -208,7 +207,7 @@ def _count_up(connection: sa.Connection, name: str) -> int:
     """The next token of a name, whose row is held until the transaction ends."""
     # Written before it is read: no lock holds a row that is absent, so two first claims would have the same token.
     newer = {"token": FENCES.c.token + 1}
-    connection.execute(upsert(connection.dialect.name, FENCES, {"stream": name, "token": 1}, newer))
+    upsert(connection, FENCES, {"stream": name, "token": 1}, newer)
     token: int = connection.execute(sa.select(FENCES.c.token).where(FENCES.c.stream == name)).scalar_one()
     return token
 
@@ -217,15 +216,7 @@ def begin_partition(connection: sa.Connection, batch: MicroBatch, partition: Kaf
     """Keep every other attempt at the partition waiting until the transaction ends."""
     reached = {"batch": batch.number, "next_offset": batch.ends[partition]}
     row = {"stream": batch.stream, "topic": partition[0], "partition": partition[1], **reached}
-    connection.execute(upsert(connection.dialect.name, PARTITIONS, row, reached))
-
-
-def upsert(dialect: str, table: sa.Table, row: Mapping[str, object], changed: Mapping[str, object]) -> sa.Insert:
-    """Puts a row, or changes the one that has its key; holds it until the transaction ends."""
-    if dialect == MYSQL:
-        return mysql.insert(table).values(**row).on_duplicate_key_update(**changed)
-    insert = postgresql.insert if dialect == POSTGRESQL else sqlite.insert
-    return insert(table).values(**row).on_conflict_do_update(index_elements=list(table.primary_key), set_=changed)
+    upsert(connection, PARTITIONS, row, reached)
 
 
 def _fenced(name: str) -> FencedError:
