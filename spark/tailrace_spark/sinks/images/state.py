@@ -30,7 +30,7 @@ from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.sinks.state_store.bulk import insert, overwrite, stage
 from tailrace_spark.sinks.state_store.engine import refuses_a_value
 from tailrace_spark.sinks.state_store.state_table import KEYS, STATE_COLUMNS, StateTable, chunks, pages
-from tailrace_spark.sinks.state_store.tables import MYSQL, MYSQL_TABLE, STATE_BYTES, state_named
+from tailrace_spark.sinks.state_store.tables import MYSQL, MYSQL_TABLE, STATE_BYTES, TOPIC, state_named
 
 IMAGES: Final = sa.MetaData()
 _VALUES: Final = "clustering_values"
@@ -43,14 +43,12 @@ Given = Mapping[RecordKey, tuple[RowImages, RowImages]]
 """By position in Kafka: the images of a change, and those of what had expired when it came."""
 
 LONGEST_STREAM: Final = 100
-_LONGEST_TOPIC: Final = 320
-"""Kafka's longest has 249 characters, and the name of a reading or snapshot may stand behind it."""
 STREAM_NAME: Final = sa.Text().with_variant(sa.String(LONGEST_STREAM), MYSQL)
 GIVEN: Final = sa.Table(
     "tailrace_images_given",
     IMAGES,
     sa.Column("stream", STREAM_NAME, primary_key=True),
-    sa.Column("topic", sa.Text().with_variant(sa.String(_LONGEST_TOPIC), MYSQL), primary_key=True),
+    sa.Column("topic", TOPIC, primary_key=True),
     sa.Column("partition", sa.Integer, primary_key=True),
     sa.Column("offset", sa.BigInteger, primary_key=True),
     sa.Column("images", STATE_BYTES),

@@ -42,7 +42,7 @@ from tailrace_spark.rowstate.partition import Clustering
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.rowstate.truncation import EVERYTHING
 from tailrace_spark.sinks.state_store.bulk import overwrite, upsert
-from tailrace_spark.sinks.state_store.tables import CATALOG, MYSQL, MYSQL_TABLE, STATE_BYTES
+from tailrace_spark.sinks.state_store.tables import CATALOG, MYSQL, MYSQL_TABLE, STATE_BYTES, TOPIC
 
 _ERASURE: Final = b"\x06"
 """What truncations erase of the rows that the table has when it is merged again."""
@@ -61,7 +61,7 @@ DEFERRED_TABLES: Final = sa.Table(
 DEFERRED: Final = sa.Table(
     "tailrace_deferred_changes",
     CATALOG,
-    sa.Column("topic", _NAME, primary_key=True),
+    sa.Column("topic", TOPIC, primary_key=True),
     sa.Column("partition", sa.Integer, primary_key=True),
     sa.Column("offset", sa.BigInteger, primary_key=True),
     sa.Column("digest", _NAME, primary_key=True),

@@ -38,7 +38,7 @@ from tailrace_schemas.errors import FencedError, ServiceError
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import MicroBatch
 from tailrace_spark.sinks.state_store.bulk import upsert
-from tailrace_spark.sinks.state_store.tables import CATALOG, MYSQL, MYSQL_TABLE, POSTGRESQL
+from tailrace_spark.sinks.state_store.tables import CATALOG, MYSQL, MYSQL_TABLE, POSTGRESQL, TOPIC
 
 _LONGEST_NAME: Final = 36
 _DEFINITION: Final = re.compile(r"\s*(ALTER|CREATE(?!\s+TEMPORARY)|DROP|GRANT|RENAME|REVOKE|TRUNCATE)\b", re.IGNORECASE)
@@ -54,7 +54,7 @@ PARTITIONS: Final = sa.Table(
     "tailrace_partitions",
     CATALOG,
     sa.Column("stream", _ID, primary_key=True),
-    sa.Column("topic", sa.Text().with_variant(sa.String(255), MYSQL), primary_key=True),
+    sa.Column("topic", TOPIC, primary_key=True),
     sa.Column("partition", sa.Integer, primary_key=True),
     sa.Column("batch", sa.BigInteger, nullable=False),
     sa.Column("next_offset", sa.BigInteger, nullable=False),

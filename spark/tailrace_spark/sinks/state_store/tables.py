@@ -21,6 +21,8 @@ DIALECTS: Final = (SQLITE, POSTGRESQL, MYSQL)
 # InnoDB indexes 3072 bytes; PostgreSQL about 2700, which it checks itself.
 KEY_BYTES: Final = sa.LargeBinary().with_variant(mysql.VARBINARY(1024), MYSQL)
 CLUSTERING_BYTES: Final = sa.LargeBinary().with_variant(mysql.VARBINARY(2048), MYSQL)
+TOPIC: Final = sa.Text().with_variant(sa.String(320), MYSQL)
+"""Of a place: Kafka's longest has 249 characters, and the name of a reading or snapshot may stand behind it."""
 STATE_BYTES: Final = sa.LargeBinary().with_variant(mysql.LONGBLOB(), MYSQL)
 MYSQL_TABLE: Final[dict[str, Any]] = {
     "mysql_engine": "InnoDB",

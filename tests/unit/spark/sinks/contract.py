@@ -16,11 +16,14 @@ from tailrace_schemas.change import Change
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.streams import Assignment
+from tailrace_schemas.topics import MAX_NAME
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.sinks.protocol import Sink, write_here
 from tests.unit.spark.cassandra import Log
 from tests.unit.tables import table
 
+LONGEST_TOPIC = f"{'t' * MAX_NAME}@{'A' * 22}.{'0' * 12}"
+"""Of a place: Kafka's longest, of a reading that has a name."""
 _offsets = count()
 
 

@@ -22,7 +22,6 @@ from tailrace_schemas.cql.json_value import plain
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.position import Position
 from tailrace_schemas.table import Table
-from tailrace_schemas.topics import MAX_NAME
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.batch.row_image import MOST_IMAGES, Imaged, RowImages
 from tailrace_spark.rowstate.partition import Partition
@@ -35,7 +34,7 @@ from tailrace_spark.sinks.state_store.tables import FORMATS
 from tests.properties import examples
 from tests.unit.spark.cassandra import Log, truncate, with_source
 from tests.unit.spark.changes import OF_ANY_BYTES, column, partition_changes
-from tests.unit.spark.sinks.contract import Database, broken, piece
+from tests.unit.spark.sinks.contract import LONGEST_TOPIC, Database, broken, piece
 from tests.unit.tables import table
 
 CART = table(
@@ -450,7 +449,7 @@ def test_streams_and_table_ids_have_states_of_their_own(url: str) -> None:
 
 
 def test_places_of_the_longest_topic_are_kept_whatever_reading_they_are_of(database: Database) -> None:
-    record_id = RecordId(f"{'t' * MAX_NAME}@{'A' * 22}.{'0' * 12}", 0, 0, b"12345678")
+    record_id = RecordId(LONGEST_TOPIC, 0, 0, b"12345678")
     piece = Piece((Delivered(record_id, LOG.insert(K, (1,), 10, amount=5)),))
     expected = [[("c", 1, None, {"amount": 5}, ("amount",))]]
     assert told(once(database.url, piece)) == expected

@@ -27,7 +27,7 @@ from tests.support.expiry import Time
 from tests.support.shop import PLAIN, one_change
 from tests.unit.spark.cassandra import Log, truncate, with_source
 from tests.unit.spark.changes import assignments
-from tests.unit.spark.sinks.contract import Database, delivered, piece
+from tests.unit.spark.sinks.contract import LONGEST_TOPIC, Database, delivered, piece
 from tests.unit.spark.sinks.sql.locks import WAITING, until_counted
 from tests.unit.spark.sinks.sql.writing import write
 from tests.unit.tables import table
@@ -189,12 +189,13 @@ def test_a_truncation_of_a_table_that_waits(database: Database, upto: Position |
 
 @pytest.mark.promise("snapshots.read-back")
 def test_what_else_has_the_place_of_a_change_is_kept_beside_it(database: Database) -> None:
-    """A row that was read back, and a change of a topic that was made again."""
+    """A row that was read back, and a change of a topic that was made again; the place is of the longest."""
     log, time = Log(PLAIN), Time(100)
     sink = SqlSink(database.url, clock=time)
     write_here(sink, [piece([log.update((1,), (), 1, v="a")])])
     execute(database, "ALTER TABLE shop_plain__state RENAME TO elsewhere")
     removal = delivered(log.update((1,), (), 2, v=None))
+    removal = replace(removal, record_id=replace(removal.record_id, topic=LONGEST_TOPIC))
     seen = answer(Doubt(removal, 2), ["v", "w"], [None, None], 90_000_000)
     assert seen is not None
     again = replace(removal, change=log.insert((2,), (), 3, v="b"))

@@ -16,11 +16,11 @@ from tailrace_spark.batch.delivery import MicroBatch
 from tailrace_spark.sinks.state_store.engine import open_engine
 from tailrace_spark.sinks.state_store.fences import FENCES, PARTITIONS, Claim, Fence, begin_partition
 from tailrace_spark.sinks.state_store.tables import make_tables
-from tests.unit.spark.sinks.contract import Database
+from tests.unit.spark.sinks.contract import LONGEST_TOPIC, Database
 
 STREAM = "0d4f8c0f5e0b4dd0a7d4f3f0a1b2c3d4"
-FIRST: KafkaPartition = ("t.shop.plain", 0)
-SECOND: KafkaPartition = ("t.shop.plain", 1)
+FIRST: KafkaPartition = (LONGEST_TOPIC, 0)
+SECOND: KafkaPartition = (LONGEST_TOPIC, 1)
 BATCH = MicroBatch(STREAM, 0, {FIRST: 100, SECOND: 100})
 # As short as each database lets it be.
 IMPATIENT = {
