@@ -195,6 +195,10 @@ def ids_of(spans: Iterable[Span]) -> frozenset[int]:
     return frozenset(id for a, b in spans for id in range(a, b + 1))
 
 
+QUARANTINED: Final = "segment "
+"""What the names of quarantined segments in health begin with; their ids follow."""
+
+
 @dataclass(frozen=True, slots=True)
 class Quarantined:
     """A segment that is read no further: id, header checksum, position of its last good mutation, and why."""
