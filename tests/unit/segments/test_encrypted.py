@@ -76,9 +76,9 @@ def test_damage_behind_what_the_key_opened_is_quarantined(raw: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "said"), [(NO_KEYS, "no key for alias"), (OTHER, "a wrong key, or damage")], ids=["none", "another"]
+    ("keys", "refusal"), [(NO_KEYS, "no key for alias"), (OTHER, "a wrong key, or damage")], ids=["none", "another"]
 )
-def test_what_is_parked_is_not_lost_for_a_missing_key(raw: Path, keys: Keys, said: str) -> None:
+def test_what_is_parked_is_not_lost_for_a_missing_key(raw: Path, keys: Keys, refusal: str) -> None:
     """Else it would be given up after a restart, and its segment released."""
     with closing(CdcRaw(raw, Resume(), KEYS)) as capture:
         parked, *_ = capture.read(10)
@@ -86,7 +86,7 @@ def test_what_is_parked_is_not_lost_for_a_missing_key(raw: Path, keys: Keys, sai
     again = ID, dict(resume.open)[ID], (parked.offset,)
     with (
         closing(CdcRaw(raw, resume, keys)) as capture,
-        pytest.raises(SettingsError, match=rf"{said}.*agent\.keystore"),
+        pytest.raises(SettingsError, match=rf"{refusal}.*agent\.keystore"),
     ):
         list(capture.reread(1, *again))
     with closing(CdcRaw(raw, resume, KEYS)) as capture:

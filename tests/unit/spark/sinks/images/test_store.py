@@ -389,7 +389,7 @@ def test_all_shares_of_a_process_show_a_definition_as_one(url: str) -> None:
 
 @pytest.mark.slow
 def test_all_shares_of_a_process_show_many_definitions_as_one_each(url: str) -> None:
-    stream, shown = Stream(), list[list[Table]]()
+    stream, by_share = Stream(), list[list[Table]]()
     share = ImageShare(lambda _: None, lambda _: None, lambda _: True, 1.0)
     tables = [replace(CART, name=f"cart{number}", id=UUID(int=number)) for number in range(300)]
     with closing(ImageStore(url)) as store:
@@ -397,9 +397,9 @@ def test_all_shares_of_a_process_show_many_definitions_as_one_each(url: str) -> 
         for line in (1, 2):
             changes = [Log(of).insert(K, (line,), 10, amount=1) for of in tables]
             [imaged] = store.imaged_share([stream.piece(*changes)], share)
-            shown.append([delivered.images.table for delivered in imaged.changes if delivered.images is not None])
-    assert len(shown[1]) == len(tables)
-    assert all(first is second for first, second in zip(*shown, strict=True))
+            by_share.append([delivered.images.table for delivered in imaged.changes if delivered.images is not None])
+    assert len(by_share[1]) == len(tables)
+    assert all(first is second for first, second in zip(*by_share, strict=True))
 
 
 def test_what_cannot_be_told_holds_up_nothing(database: Database) -> None:
