@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 
 VARIABLE: Final = "TAILRACE_TEST_PROPERTIES"
 LONG: Final = os.environ.get(VARIABLE) == "long"
-FACTOR: Final = 25
+FACTOR: Final = 10
 """So many times as many examples as `make test` has the long profile."""
 _QUICK: Final = 4
 """And so many times fewer the quick one."""

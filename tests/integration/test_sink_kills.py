@@ -84,7 +84,7 @@ def test_every_sink_outlives_kills_by_tasks(
     random = Random(6)
     with closing(Killed(target, kafka, prefix, tmp_path, "executors")) as trial:
         with trial.load(0.3) as load:
-            for number in range(kills(9)):
+            for number in range(kills(6)):
                 if number % 3 == 0:
                     trial.die_at(_TASK_STEPS[number // 3 % len(_TASK_STEPS)], random.randrange(1, 4))
                     continue

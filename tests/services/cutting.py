@@ -1,4 +1,4 @@
-"""An HTTP proxy on loopback that dies at a chosen request which writes: before the server has it, or its answer."""
+"""An HTTP proxy on loopback that dies at a chosen request which writes: the server has it, its client no answer."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ _PER_CONNECTION: Final = frozenset({"connection", "transfer-encoding", "content-
 class CuttingProxy(LoopbackServer):
     """Passes requests on to an endpoint until so many that write went through; every later one meets a dead server.
 
-    The one at which it dies goes through and its answer does not, or with `before` neither does. With `revives` the
-    others go through again. `written` counts those that went through.
+    The one at which it dies goes through and its answer does not. With `revives` the others go through again.
+    `written` counts those that went through.
+
+    That a request is lost need not be tried too: its client sees the same, of a server that has done less.
     """
 
-    def __init__(self, endpoint: str, dies_after: int | None, *, before: bool = True, revives: bool = False) -> None:
+    def __init__(self, endpoint: str, dies_after: int | None, *, revives: bool = False) -> None:
         self.written = 0
         self._target = urlsplit(endpoint)
         self._left = dies_after
-        self._before = before
         self._revives = revives
         self._lock = threading.Lock()
         proxy = self
@@ -55,8 +56,8 @@ class CuttingProxy(LoopbackServer):
                 self.written += 1
                 return True, True
             self._left = None if self._revives else -1
-            self.written += not self._before
-            return not self._before, False
+            self.written += 1
+            return True, False
 
     def forward(self, method: str, path: str, headers: dict[str, str], body: bytes) -> tuple[int, Any, bytes]:
         """What the server answers: status, headers, body."""

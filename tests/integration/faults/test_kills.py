@@ -97,7 +97,7 @@ def test_while_catching_up(trial: Trial, capsys: pytest.CaptureFixture[str]) -> 
     trial.until_segments(30, 300)
     load.end()
     agent = trial.agent()
-    for kill in range(kills(20)):
+    for kill in range(kills(10)):
         with agent:
             agent.until_ready()
             if kill % 2:
@@ -108,7 +108,7 @@ def test_while_catching_up(trial: Trial, capsys: pytest.CaptureFixture[str]) -> 
     with agent:
         verdict = trial.settle(agent)
     with capsys.disabled():
-        sys.stdout.write(f"\nkill -9 while catching up: 20 kills, {verdict}\n")
+        sys.stdout.write(f"\nkill -9 while catching up: 10 kills, {verdict}\n")
 
 
 @pytest.mark.promise("agent.killed-in-large-segment", "others.killed-in-segment")
@@ -125,7 +125,7 @@ def test_in_one_large_segment(
     ):
         load = trial.load(seed=5, rate=400)
         agent = trial.agent()
-        for _ in range(kills(20)):
+        for _ in range(kills(10)):
             with agent:
                 agent.until_ready()
                 agent.until(lambda: agent.count("changes") >= 100)
@@ -135,4 +135,4 @@ def test_in_one_large_segment(
             verdict = trial.settle(agent)
         segments = len(trial.links.paths())
     with capsys.disabled():
-        sys.stdout.write(f"\nkill -9 in {segments} segments of 32 MiB: 20 kills, {verdict}\n")
+        sys.stdout.write(f"\nkill -9 in {segments} segments of 32 MiB: 10 kills, {verdict}\n")

@@ -20,9 +20,9 @@ from tests.oracle.comparison import Downstream, Row
 _SECONDS: Final = 600  # of a machine that has more to do
 _HALF: Final = KEYS // 2
 _FILTERS: Final = {"all": None, "also": None, "lower": f"k < {_HALF}"}
-_READING: Final = {Step.NOTED: 2, Step.WRITING: 2, Step.COMMITTED: 2, Step.SAVED: 4}
+_READING: Final = {Step.WRITING: 2, Step.SAVED: 4}
 """The steps while snapshots are read, and at which time the worker dies there. It saves where each stream begins."""
-_TOGETHER: Final = (Step.WRITING, Step.COMMITTED, Step.SAVED)
+_TOGETHER: Final = (Step.WRITING, Step.SAVED)
 _TABLE: Final = "together"
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
 
