@@ -228,11 +228,15 @@ class Worker:
             log.warning("%s waits: %s. %s", reference, reason, action)
 
     def _failed(self, identity: int, claim: Claim, failure: Failure) -> float:
-        """In how many seconds it is tried again, where it ends by that."""
-        if self._reported.get(identity) != failure:
-            log.warning("%s fails: %s. %s", claim.subscription.reference, failure.reason, failure.action)
+        """In how many seconds it is tried again, where it ends by that.
+
+        Raises LostLeaseError where another runs it by now: what fails here is no operator's concern then.
+        """
         failed = partial(transitions.failed, reason=failure.reason, action=failure.action)
         attempts = self._leases.report(claim, failed).attempts
+
+        if self._reported.get(identity) != failure:
+            log.warning("%s fails: %s. %s", claim.subscription.reference, failure.reason, failure.action)
         self._reported[identity] = failure
         return Waits(1.0, self._settings.longest_pause_seconds).after(max(1, attempts), self._random())
 

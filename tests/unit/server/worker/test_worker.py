@@ -200,6 +200,26 @@ def test_a_claim_whose_answer_was_lost_is_run_at_the_next_beat(site: Site) -> No
 
 
 @pytest.mark.promise("subscription.take-over")
+@pytest.mark.parametrize("quick", [True, False])
+def test_what_fails_here_is_not_said_of_one_that_another_runs(
+    site: Site, caplog: pytest.LogCaptureFixture, quick: bool
+) -> None:
+    """A sink refuses who was stopped for longer than the lease, and the heir has no trouble."""
+    identity, worker, run = site.running()
+    run.quick = quick
+    site.now += LEASE + 1
+    heir = site.worker("heir")
+    heir.beat()
+
+    run.failure = DOWN
+    worker.beat()
+    run.ended = True
+    worker.beat()
+    assert site.state(identity) == ("active", "heir")
+    assert "fails" not in caplog.text
+
+
+@pytest.mark.promise("subscription.take-over")
 def test_a_release_that_was_lost_is_made_up_for_at_the_next_beat(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """As of one that was altered."""
     identity, worker, _ = site.running()
