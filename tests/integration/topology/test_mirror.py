@@ -113,7 +113,7 @@ def test_agents_that_mirror_together_and_the_readers_queries(
 @pytest.mark.usefixtures("as_processes")
 def test_agents_on_two_nodes_make_the_same_tables(tmp_path: Path, release: str) -> None:
     """Each makes each table on its own node at the same moment, as agents do that find nothing."""
-    small = CassandraSettings(release=release, heap_mib=384)
+    small = CassandraSettings(release=release, heap_mib=384, ring_delay_ms=5000)
     with ExitStack() as stack:
         one = stack.enter_context(LocalCassandra(tmp_path / "one", small))
         second = replace(small, address="127.0.0.2", storage_port=one.storage_port, seeds=(one.address,))
