@@ -40,6 +40,11 @@ monitoring: {podMonitor: true, prometheusRule: true, dashboards: true, labels: {
 SIDECAR = (
     "agent: {mode: sidecar}\nnetworkPolicy: {enabled: true}\nmonitoring: {podMonitor: true, sidecarPods: {a: b}}\n"
 )
+EXECUTORS = """\
+images: {pullPolicy: Always, pullSecrets: [{name: pull}]}
+streams: {lake: {kind: SparkApplication}, wide: {executors: 2}}
+stream: {nodeSelector: {pool: spark}, tolerations: [{key: spark, operator: Exists}], env: [{name: A, value: b}]}
+"""
 VALUES = {"nothing": "", "everything": EVERYTHING, "sidecar": SIDECAR}
 
 
@@ -149,6 +154,22 @@ def test_every_container_is_locked_down(tmp_path: Path) -> None:
         assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
         volumes = {volume["name"] for volume in pod["volumes"]} | {"work"}  # of a claim
         assert {mount["name"] for mount in container["volumeMounts"]} <= volumes
+
+
+def test_executors_have_what_the_values_say_of_streams(tmp_path: Path) -> None:
+    """Where they run, their variables, and how their image is pulled."""
+    require("helm")
+    objects = rendered(tmp_path, EXECUTORS)
+    [conf] = [document["data"] for document in objects if document["metadata"]["name"].endswith("-spark")]
+    [application] = [document["spec"] for document in objects if document["kind"] == "SparkApplication"]
+    pod = yaml.safe_load(conf["executor.yaml"])["spec"]
+    assert pod["imagePullSecrets"] == [{"name": "pull"}]
+    assert "spark.kubernetes.container.image.pullPolicy Always\n" in conf["spark-defaults.conf"]
+    for placed in (pod, application["driver"], application["executor"]):
+        assert placed["nodeSelector"] == {"pool": "spark"}
+        assert placed["tolerations"] == [{"key": "spark", "operator": "Exists"}]
+    for executor in (pod["containers"][0], application["executor"]):
+        assert executor["env"] == [{"name": "A", "value": "b"}]
 
 
 def test_prometheus_finds_the_metrics_of_each_program_and_has_the_rules(tmp_path: Path) -> None:

@@ -46,13 +46,13 @@ securityContext:
   {{- include "tailrace.podSecurity" .of | nindent 2 }}
 {{- end }}
 
-{{/* The machines that a program's pods may run on, of its values, as deep as the spec of a controller's pods. */}}
+{{/* The machines that a program's pods may run on, of its values. */}}
 {{- define "tailrace.placement" -}}
 {{- with .nodeSelector }}
-      nodeSelector: {{ toYaml . | nindent 8 }}
+nodeSelector: {{ toYaml . | nindent 2 }}
 {{- end }}
 {{- with .tolerations }}
-      tolerations: {{ toYaml . | nindent 8 }}
+tolerations: {{ toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
