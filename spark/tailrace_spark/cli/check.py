@@ -88,7 +88,7 @@ def _java() -> Check:
     try:
         return Check("java", True, str(find_java()))
     except TailraceError as error:
-        return Check("java", False, str(error), "install Java 17 or 21, or pip install 'tailrace[spark]'")
+        return Check("java", False, str(error))
 
 
 def check_sink(name: str, section: SinkSettings, settings: Settings) -> Check:

