@@ -10,7 +10,7 @@ from tailrace_schemas.errors import SettingsError
 
 _SECRET_NAME: Final = re.compile(
     r"password|passwd|passphrase|secret|credential|jaas|key[._]pem$|keystore[._]key$|user[._]info$"
-    r"|(access|segment|signing|private|storage|shared|service[._-]?account|api)[._-]?key$"
+    r"|(access|segment|signing|private|storage|shared|session|encryption|service[._-]?account|api)[._-]?key$"
     # Azure: `fs.azure.account.key.ACCOUNT.dfs.core.windows.net`, `AccountKey`, `fs.azure.sas.CONTAINER.ACCOUNT...`
     r"|account[._-]?key([._-]|$)|shared[._-]?access|(^|[._-])sas([._-]|$)"
     r"|(auth|bearer|session|access|refresh|sas|delegation)[._-]?token$",

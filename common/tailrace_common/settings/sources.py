@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, TypeGuard, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, SecretStr, Tag, ValidationError
+from pydantic.fields import FieldInfo
 
 from tailrace_common.properties.names import spelled
 from tailrace_common.properties.passthrough import PROPERTY_FAULT, Properties
@@ -152,17 +153,24 @@ def _explain(model: type[BaseModel], fault: Any, file: str | None, written: Mapp
         return f"{source}: {name} must be a table, [{name}]"
     if not name or _is_model(_annotation(model, located)):
         return ": ".join(filter(None, (source, name, message)))
-    is_secret = _annotation(model, located) is SecretStr or any(map(is_secret_name, path))
+    field = _field(model, located)
+    is_hidden = field is not None and not field.repr
+    is_secret = is_hidden or _annotation(model, located) is SecretStr or any(map(is_secret_name, path))
     refused_value = "" if is_secret or not isinstance(input_value, str | int | float) else f", not {input_value!r}"
     return f"{source}: {name} {message}{redact(refused_value)}"
 
 
 def _such_as(model: type[BaseModel], located: Names) -> str:
     """What to give for a setting without a default: its description, and an example."""
-    section = _annotation(model, located[:-1])
-    field = section.model_fields[located[-1]] if _is_model(section) else None
+    field = _field(model, located)
     examples = json.dumps((field.examples or [None])[0] if field else None)
     return f"give {located[-1]} = {examples} or the like: {field.description}" if field else "give it"
+
+
+def _field(model: type[BaseModel], located: Names) -> FieldInfo | None:
+    """The setting at a place; None for names that another program defines."""
+    section = _annotation(model, located[:-1])
+    return section.model_fields.get(located[-1]) if _is_model(section) else None
 
 
 def _where(path: Names, file: str | None, written: Mapping[Names, str]) -> str:

@@ -37,6 +37,8 @@ PASSWORDS = ("pa/ss", "pa ss", "p@ss", "a/b c@d", 'quo"ted', "it's", AS_PORT, "1
         "sasl.jaas.config",
         "spark.hadoop.fs.s3a.secret.key",
         "spark.hadoop.fs.s3a.access.key",
+        "spark.hadoop.fs.s3a.encryption.key",
+        "spark.hadoop.fs.s3a.session.key",
         "sasl.oauthbearer.assertion.private.key.passphrase",
         "spark.hadoop.fs.azure.account.key.shop.dfs.core.windows.net",
         "spark.hadoop.fs.azure.sas.container.shop.blob.core.windows.net",

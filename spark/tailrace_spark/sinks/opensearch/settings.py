@@ -24,7 +24,9 @@ class OpensearchSinkSettings(SinkSettings):
     by_subscription: ClassVar[frozenset[str]] = frozenset({"index", "bulk_kibibytes", "bulk_documents"})
     type: Literal["opensearch"] = Field(default="opensearch", description="What kind of sink this is")
     url: str = Field(
-        examples=["https://search.example.org:9200"], description="Address of the cluster, without user and password"
+        repr=False,
+        examples=["https://search.example.org:9200"],
+        description="Address of the cluster, without user and password",
     )
     username: str | None = Field(default=None, examples=["tailrace"], description="User, for basic authentication")
     password: SecretStr | None = Field(default=None, examples=["..."], description="Password of that user")

@@ -261,6 +261,8 @@ def test_secrets_are_never_shown(tmp_path: Path) -> None:
         ("[sink.a]\ntype = 'log-tables'\nkeyspace = '{table}'", {}, "t.toml: sink.a.keyspace may contain {keyspace}"),
         ("", {"SINK__A__TYPE": "log-tables", "SINK__A__PORT": "x"}, "TAILRACE_SINK__A__PORT: sink.a.port must be"),
         ("[sink.a]\ntype = 'log-tables'\nusername = 'u'", {}, "t.toml: sink.a: username needs password"),
+        ("[sink.a]\ntype = 'http'\nurl = 'https://h/hunter2/{x}'", {}, "t.toml: sink.a.url may contain {keyspace}, "),
+        ("[sink.a]\ntype = 'opensearch'\nurl = 'https://h?k=hunter2'", {}, "sink.a.url must end behind host, port and"),
         ("[sink.a]\ntype = 'hudi'", {}, 't.toml: sink.a: type must be "sql", "cassandra"'),
         ("[sink.a]\ntable = '{x}'", {}, "sink.a.table may contain {keyspace} and {table}"),
         ("[sink.a]\ntable = 'x'", {}, "sink.a.table must contain {table}"),
