@@ -1,4 +1,4 @@
-"""What `tailrace_schemas` gives consumers of their own, and what docs/consuming.md shows of it."""
+"""What `tailrace_schemas` gives consumers of their own."""
 
 from __future__ import annotations
 
@@ -74,10 +74,6 @@ def test_the_package_alone_imports_no_avro() -> None:
 
 
 @pytest.mark.promise("consuming.both-framings")
-def test_what_the_page_shows_is_what_the_examples_do() -> None:
-    """Each piece of code stands in one of them; and one imports nothing of ours."""
-    ours, plain = ((ROOT / "examples" / f"consume_{name}_tailrace.py").read_text() for name in ("with", "without"))
-    pieces = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "consuming.md").read_text(), re.S)
-    assert len(pieces) == 3
-    assert [piece in ours or piece in plain for piece in pieces] == [True] * 3
+def test_an_example_imports_nothing_of_ours() -> None:
+    plain = (ROOT / "examples" / "consume_without_tailrace.py").read_text()
     assert not re.search(r"(?m)^(from|import) tailrace", plain)
