@@ -339,10 +339,6 @@ class SqlSink:
                 self._claim.take(self._begun(otherwise))
             self._merges.turns.alone = not self._claim.named
             with self._begun(otherwise) as connection:
-                if not self._created:
-                    waiting = self._pieces.deferred.waiting(connection)
-                    waits = self._pieces.waits
-                    self._pieces.waits = {table_id: waits.get(table_id, TableWait()) for table_id in waiting}
                 yield connection
                 if writes:
                     self._claim.require(connection)
@@ -362,13 +358,12 @@ class SqlSink:
 
     def _give_back(self, connection: sa.Connection) -> int:
         """Try the tables again that wait and are due; how many rows that changed."""
-        due = {table_id for table_id, wait in self._pieces.waits.items() if wait.until <= self._clock()}
+        # The database alone knows which wait: a replay may have kept changes, or a task of a plan that came to no end.
+        waiting, waits = self._pieces.deferred.waiting(connection), self._pieces.waits
+        self._pieces.waits = {table_id: waits.get(table_id, TableWait()) for table_id in waiting}
+        due = [table_id for table_id, wait in self._pieces.waits.items() if wait.until <= self._clock()]
         rows = 0
-        waiting = self._pieces.deferred.waiting(connection) if due else {}
         for table_id in due:
-            if table_id not in waiting:
-                del self._pieces.waits[table_id]
-                continue
             letters: list[DeadLetter] = []
             self._pieces.take_turn(connection, table_id)
             some, why = self._pieces.attempt(

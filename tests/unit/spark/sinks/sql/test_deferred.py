@@ -121,6 +121,19 @@ def test_what_an_earlier_process_kept_is_merged_by_the_next(database: Database) 
     assert database.select("SELECT id, v, w, x FROM shop_plain") == [(1, "a", 3, 1)]
 
 
+def test_what_another_process_kept_is_merged_while_the_first_one_runs(database: Database) -> None:
+    """As what a replay keeps, or a task of a batch that another task brought to no end."""
+    log, time = Log(PLAIN), Time(100)
+    with closing(SqlSink(database.url, clock=time)) as sink:
+        write_here(sink, [piece([log.insert((1,), (), 1, v="a")])])
+        execute(database, "ALTER TABLE shop_plain__state RENAME TO elsewhere")
+        assert write(database, log.insert((2,), (), 1, v="b")) == Summary(0, 0, 0, 1)
+        execute(database, "ALTER TABLE elsewhere RENAME TO shop_plain__state")
+        assert sink.sweep() == 1
+    assert database.select("SELECT * FROM shop_plain") == [(1, "a", None), (2, "b", None)]
+    assert database.select("SELECT count(*) FROM tailrace_deferred_changes") == [(0,)]
+
+
 def test_a_right_that_was_taken_away(database: Database) -> None:
     if database.dialect != "postgresql":
         pytest.skip("only PostgreSQL's tests make a second user")
