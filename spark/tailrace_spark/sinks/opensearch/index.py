@@ -161,10 +161,11 @@ class Indexes:
         aliases = self._client.get(f"/_alias/{pattern}") or {}
         mappings = self._client.get(f"/{pattern}/_mapping?filter_path=*.mappings._meta.{_META}") or {}
         for index in sorted(aliases.keys() & mappings.keys()):
-            for alias in aliases[index]["aliases"]:
-                table_index = None if alias.startswith(index + _WRITE) else self._open(alias, index)
-                if table_index is not None:
-                    yield self._known.setdefault(table_index.entry.definition.id, table_index)
+            # An index may have aliases of others too: a table that was found by one of these would be rebuilt under it.
+            alias = _alias_of(index)
+            table_index = self._open(alias, index) if alias in aliases[index]["aliases"] else None
+            if table_index is not None:
+                yield self._known.setdefault(table_index.entry.definition.id, table_index)
 
     def make(self, table: Table, announced: int) -> TableIndex:
         """The index of a table that has none."""
@@ -269,10 +270,15 @@ class Indexes:
         self._client.put(f"/{name(index)}", body)
 
 
+def _alias_of(index: str) -> str:
+    """The alias by which readers search an index of ours: NAME of NAME-000001."""
+    return index.rpartition("-")[0]
+
+
 def _next_index(index: str) -> str:
     """The index in which a table is rebuilt: NAME-000002 after NAME-000001."""
-    stem, _, generation = index.rpartition("-")
-    return f"{stem}-{int(generation) + 1:06d}"
+    generation = int(index.rpartition("-")[2])
+    return f"{_alias_of(index)}-{generation + 1:06d}"
 
 
 def widens(former: Table, definition: Table) -> bool:

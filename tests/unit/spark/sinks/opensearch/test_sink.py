@@ -6,7 +6,7 @@ from contextlib import closing, suppress
 from fnmatch import fnmatchcase
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
@@ -21,9 +21,10 @@ from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.merge.partition import StoredRow
 from tailrace_spark.merge.stored_row import ROW
 from tailrace_spark.rowstate.truncation import EVERYTHING, HostTruncation, TruncationState
+from tailrace_spark.sinks.opensearch.bulk import StoredDocument
 from tailrace_spark.sinks.opensearch.client import SearchClient
 from tailrace_spark.sinks.opensearch.documents import Documents, count_fields, covers
-from tailrace_spark.sinks.opensearch.index import TableEntry, decode_entry, encode_entry, widens
+from tailrace_spark.sinks.opensearch.index import Indexes, TableEntry, decode_entry, encode_entry, widens
 from tailrace_spark.sinks.opensearch.settings import OpensearchSinkSettings
 from tailrace_spark.sinks.opensearch.state import (
     PartitionDocument,
@@ -224,6 +225,31 @@ def test_an_index_in_which_a_new_column_takes_the_name_of_another_is_rebuilt() -
     assert Documents(definition).properties.items() > Documents(former).properties.items()
     assert not widens(former, definition)
     assert widens(former, table({"k": "int"}, regular={"_id_2": "int", "a": "int"}, table_id=UUID(int=3)))
+
+
+class OneIndex:
+    """A cluster with one index, of which these are the aliases."""
+
+    def __init__(self, index: str, *aliases: str) -> None:
+        self._described = {
+            "aliases": {alias: {} for alias in (*aliases, f"{index}-write")},
+            "mappings": {"_meta": {"tailrace": {"table": str(PLAIN.id)}}},
+        }
+        self._index = index
+
+    def get(self, _path: str) -> dict[str, Any]:
+        return {self._index: self._described}
+
+    def documents(self, index: str, ids: list[str]) -> dict[str, StoredDocument]:
+        assert index == self._index
+        return {ids[0]: StoredDocument(ids[0], (1, 1), encode_entry(TableEntry(PLAIN)), None)}
+
+
+@pytest.mark.parametrize("aliases", [("shop.all", "shop.plain"), ("shop.plain", "shop.all")])
+def test_an_index_is_found_by_its_own_alias_whatever_others_it_has(aliases: tuple[str, str]) -> None:
+    """It is rebuilt under the one by which it was found, and readers search by its own."""
+    cluster = cast(SearchClient, OneIndex("shop.plain-000001", *aliases))
+    assert [index.alias for index in Indexes(cluster, settings()).all()] == ["shop.plain"]
 
 
 @pytest.mark.promise("opensearch.purge")
