@@ -7,6 +7,7 @@ import json
 import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import cache, partial, reduce
 from typing import Any, Final
 
@@ -29,7 +30,7 @@ from tailrace_schemas.avro.names import avro_name, bound_name
 from tailrace_schemas.avro.schema import canonical_text, schema_id, value_schema
 from tailrace_schemas.cql.types import CqlType, require_leaves
 from tailrace_schemas.errors import DecodeError, ServiceError, SettingsError
-from tailrace_schemas.table import Table
+from tailrace_schemas.table import Column, Table
 from tailrace_spark.merge.table_record import merge_definitions
 from tailrace_spark.source.kafka import PERMISSIVE, one_copy, one_copy_by_event_time, read_messages, with_head
 from tailrace_spark.streams.assign import COLUMNS, LATENESS_SECONDS, assigned, begin_task, generations_of_task
@@ -135,9 +136,9 @@ def _to_reader(
         entries = {name: entry for name in unique_ids if (entry := schemas.get(name)) is not None}
         # A registry has its own id for the reader's schema, too.
         matching_ids = {reader_id, *(name for name, entry in entries.items() if entry.avro == reader)}
-        unfit = {name: unfit_columns(entry.table, definition) for name, entry in entries.items()}
+        forms = {name: _form_of(entry, definition, prefix) for name, entry in entries.items()}
         values = [
-            value if name in matching_ids else rewritten(value, entries.get(name), reader, unfit.get(name, frozenset()))
+            value if name in matching_ids else rewritten(value, forms.get(name), reader)
             for value, name in zip(batch.column("value").to_pylist(), ids.to_pylist(), strict=True)
         ]
         index = batch.schema.get_field_index("value")
@@ -153,17 +154,51 @@ def _schemas(config: tuple[tuple[str, Scalar], ...], prefix: str) -> SchemaReade
 __all__: Final = ["changes"]
 
 
-def rewritten(message: bytes | None, entry: SchemaEntry | None, reader: str, unfit: frozenset[str]) -> bytes | None:
-    """The message under the reader's schema, which is given as its canonical text, without the `unfit` columns.
+class WriterForm:
+    """How the messages of a writer's schema are read by a reader's definition of their table."""
+
+    def __init__(self, entry: SchemaEntry, definition: Table, prefix: str) -> None:
+        """`prefix` is that of the reader's schema."""
+        self.entry = entry
+        table = named_as(entry.table, definition)
+        self.unfit = unfit_columns(table, definition)
+        """The columns that have another type there."""
+        # Names are no part of Avro's bytes: those of now stand in the schema by which these are read.
+        self.schema = entry.avro if table == entry.table else canonical_text(value_schema(table, prefix))
+        pairs = list(zip(entry.table.key, table.key, strict=True))
+        self._key = {was.name: now.name for was, now in pairs if was.name != now.name}
+        types = zip(entry.table.columns, table.columns, strict=True)
+        self._fields = {
+            avro_name(now.name): dict(zip(was.type.fields, now.type.fields, strict=True))
+            for was, now in types
+            if was.type.multicell and was.type.fields != now.type.fields
+        }
+
+    def rename(self, record: Any) -> None:
+        """Put the names of now for those that a record has as values."""
+        for raw in record["raw"] or ():
+            raw["column"] = self._key.get(raw["column"], raw["column"])
+        for column, names in self._fields.items():
+            edit = record["columns"].get(column)
+            if edit is not None:
+                edit["removed"] = [names.get(field, field) for field in edit["removed"]]
+
+
+_form_of = cache(WriterForm)
+
+
+def rewritten(message: bytes | None, form: WriterForm | None, reader: str) -> bytes | None:
+    """The message under the reader's schema, which is given as its canonical text, without columns that do not fit it.
 
     None where it cannot be read, or where nothing is known of its own schema.
     """
-    if message is None or entry is None:
+    if message is None or form is None:
         return None
     try:
-        plain = io.BytesIO(_plain_body(message, entry))
-        record: Any = schemaless_reader(plain, _plain(entry.avro), None if unfit else _parsed(reader))
-        for name in unfit:
+        plain = io.BytesIO(_plain_body(message, form.entry))
+        record: Any = schemaless_reader(plain, _plain(form.schema), None if form.unfit else _parsed(reader))
+        form.rename(record)
+        for name in form.unfit:
             for values in filter(None, (record["key"], record["columns"])):
                 values.pop(avro_name(name), None)
             for bound in (record["range"] or {}).values():
@@ -173,11 +208,45 @@ def rewritten(message: bytes | None, entry: SchemaEntry | None, reader: str, unf
     except (SchemaResolutionError, ValueError, EOFError, LookupError, TypeError, DecodeError) as error:
         log.warning(
             "a message of schema %s does not fit the table's definition and goes to the dead letters: %s",
-            entry.schema_id.hex(),
+            form.entry.schema_id.hex(),
             error,
         )
         return None
     return frame(schema_id(reader)) + body.getvalue()
+
+
+def named_as(table: Table, newest: Table) -> Table:
+    """A definition with the names that a later one of the same table has for its key's columns, and fields of types."""
+    if table.id != newest.id:
+        return table
+    now = {column.name_bytes: column for column in newest.columns}
+    known: dict[tuple[int, int], CqlType] = {}
+
+    def renamed(column: Column, present: Column | None) -> Column:
+        if present is None:
+            return column
+        return replace(column, type=_named_as(column.type, present.type, known))
+
+    keys = zip(table.key, newest.key, strict=True)
+    key = [replace(renamed(was, now), name=now.name, name_bytes=now.name_bytes) for was, now in keys]
+    return replace(
+        table,
+        partition_key=tuple(key[: len(table.partition_key)]),
+        clustering=tuple(key[len(table.partition_key) :]),
+        static=tuple([renamed(column, now.get(column.name_bytes)) for column in table.static]),
+        regular=tuple([renamed(column, now.get(column.name_bytes)) for column in table.regular]),
+    )
+
+
+def _named_as(written: CqlType, newest: CqlType, known: dict[tuple[int, int], CqlType]) -> CqlType:
+    """`known` are the types that were met, by those of `written` and `newest`: a type may stand in many places."""
+    if (written.kind, written.name) != (newest.kind, newest.name) or len(written.args) > len(newest.args):
+        return written
+    place = id(written), id(newest)
+    if place not in known:
+        args = tuple([_named_as(*pair, known) for pair in zip(written.args, newest.args, strict=False)])
+        known[place] = replace(written, args=args, fields=newest.fields[: len(written.fields)])
+    return known[place]
 
 
 @cache
