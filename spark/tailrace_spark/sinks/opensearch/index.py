@@ -39,6 +39,7 @@ _ROOM: Final = 200
 _MOST_ENTRIES: Final = 2**31 - 1  # by default 10,000
 _MICROS: Final = 1_000_000
 _ERASED: Final = "erased"
+_LEAVING: Final = "leaving"
 
 
 class StaleError(Exception):
@@ -298,10 +299,12 @@ _FILTER: Final = {"term": {f"{OWN}.there": True}}
 class TableEntry(TableRecord):
     """What is known of a table as a whole.
 
-    `erased`: what truncations took that is yet to go from the rows that are there; None: nothing.
+    `erased`: what truncations took that is yet to go from the rows that are there; None: nothing. `leaving`: its index
+    is being rebuilt, and what is written into this one may be lost.
     """
 
     erased: Deletion | None = None
+    leaving: bool = False
 
     def with_erased(self, erased: Deletion | None) -> TableEntry:
         """The same where a batch's truncations took this too; None: nothing."""
@@ -310,7 +313,8 @@ class TableEntry(TableRecord):
 
 def encode_entry(entry: TableEntry) -> bytes:
     """The bytes kept of a table."""
-    return encode_record(entry, None if entry.erased is None else {_ERASED: entry.erased.written}).encode()
+    own_members: dict[str, Any] = {} if entry.erased is None else {_ERASED: entry.erased.written}
+    return encode_record(entry, own_members | ({_LEAVING: True} if entry.leaving else {})).encode()
 
 
 def decode_entry(encoded: bytes) -> TableEntry:
@@ -325,6 +329,7 @@ def decode_entry(encoded: bytes) -> TableEntry:
         record.truncations,
         record.purged_to,
         erased=None if erased is None else _erased(erased),
+        leaving=_LEAVING in additions,
     )
 
 

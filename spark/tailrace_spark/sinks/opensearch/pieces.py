@@ -256,6 +256,8 @@ class _Worker:
             raise HereOnlyError(f"{table}: its index is another than it was made ready to be")
         if index.entry.erased is not None:
             raise HereOnlyError(f"a truncation of {table} that is not brought to its end")
+        if index.entry.leaving:
+            raise HereOnlyError(f"{table}: its index is being rebuilt")
         return index
 
     def _follow(self, plan: OpensearchWriter, changes: Sequence[Delivered], refused: list[DeadLetter]) -> int:

@@ -81,6 +81,7 @@ class OpensearchSink:
         self._indexes = Indexes(client, settings)
         self._letters = letters
         self._pieces = PieceWriter(self._indexes, letters, self._follow)
+        self._again = PieceWriter(self._indexes, letters, self._follow_beside)
 
     def reach(self) -> None:
         """See that the cluster answers. Raises ServiceError."""
@@ -99,7 +100,9 @@ class OpensearchSink:
 
         A truncation fences them: see TableIndex.fence.
         """
-        return here(self._pieces.write) if batch.here else BatchWrite(self._writer(needed()))
+        if batch.here:
+            return here((self._again if batch.again else self._pieces).write)
+        return BatchWrite(self._writer(needed()))
 
     def _writer(self, definitions: Definitions) -> OpensearchWriter:
         """Indexes are made and widened here."""
@@ -160,6 +163,17 @@ class OpensearchSink:
         erased = self._erase(index, merge.documents, now)
         return erased + merge.run(changes, refused)
 
+    def _follow_beside(self, changes: Sequence[Delivered], refused: list[DeadLetter]) -> int:
+        """As `_follow`, beside a stream: to rebuild an index is the stream's, so that no two do it at once."""
+        table, announced = newest_definition(changes)
+        index = self._index(table, announced)
+        if _is_left(index.entry, define(index.entry, table, announced)):
+            raise ServiceError(
+                f"{table}: its index is to be rebuilt, which its stream does with the table's next change: run this "
+                "again behind it"
+            )
+        return self._follow(changes, refused)
+
     def _index(self, table: Table, announced: int) -> TableIndex:
         """The index of a table, perhaps a new one; nothing is made or changed where the filters do not fit."""
         index = self._indexes.of(table)
@@ -181,19 +195,27 @@ class OpensearchSink:
     def _noted(self, index: TableIndex, entry: TableEntry) -> TableIndex:
         """The index that has all columns of an entry's definition, with the entry kept in it."""
         former = index.entry
+        if _is_left(former, entry):
+            return self._rebuilt(index, replace(entry, leaving=False))
         if entry == former and index.version is not None:
             return index
         documents = shown_documents(entry.definition, self._filters)
-        if not widens(former.definition, entry.definition):
-            new = self._indexes.successor(index, documents)
-            _Copy(self._client, index, new, documents, int(self._clock())).run()
-            new.note(entry)
-            self._indexes.switch(index, new)
-            return new
         if entry.definition != former.definition or index.version is None:
             index.widen(documents)
         index.note(entry)
         return index
+
+    def _rebuilt(self, index: TableIndex, entry: TableEntry) -> TableIndex:
+        """The index anew, as an entry's definition shows it."""
+        documents = shown_documents(entry.definition, self._filters)
+        # A replay writes beside. What it has written by then is copied; of what it is about to write it finds, by the
+        # record, that it may be behind the copy. Whoever dies here leaves that said, and who comes next begins anew.
+        index.note(replace(index.entry, leaving=True))
+        new = self._indexes.successor(index, documents)
+        _Copy(self._client, index, new, documents, int(self._clock())).run()
+        new.note(entry)
+        self._indexes.switch(index, new)
+        return new
 
     def _erase(self, index: TableIndex, documents: Documents, now: int) -> int:
         """Erase what truncations took and is there yet; how many rows that changed.
@@ -257,6 +279,11 @@ class OpensearchSink:
             merge = DocumentMerge(self._client, index, documents, now, erased=erased)
             changed += len(merge.run(BatchChanges(), rows).rows)
         return changed
+
+
+def _is_left(former: TableEntry, entry: TableEntry) -> bool:
+    """Whether an index is to be rebuilt for what is known now, or somebody began that."""
+    return former.leaving or not widens(former.definition, entry.definition)
 
 
 def forget(client: SearchClient, index: TableIndex, until: int, now: int, limit: int) -> int:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from binascii import a2b_base64
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from itertools import count
 from pathlib import Path
@@ -17,15 +20,16 @@ from pydantic import ValidationError
 from tailrace_schemas.change import Deletion
 from tailrace_schemas.errors import CorruptError, DecodeError, ServiceError, SettingsError, UnsupportedError
 from tailrace_schemas.position import Position
-from tailrace_spark.batch.delivery import Summary
+from tailrace_spark.batch.delivery import MicroBatch, Summary
 from tailrace_spark.merge.partition import StoredRow
 from tailrace_spark.merge.stored_row import ROW
 from tailrace_spark.rowstate.truncation import EVERYTHING, HostTruncation, TruncationState
-from tailrace_spark.sinks.opensearch.bulk import StoredDocument
-from tailrace_spark.sinks.opensearch.client import SearchClient
-from tailrace_spark.sinks.opensearch.documents import Documents, count_fields, covers
+from tailrace_spark.sinks.opensearch.bulk import BulkResult, Op, StoredDocument
+from tailrace_spark.sinks.opensearch.client import SearchClient, SearchCluster
+from tailrace_spark.sinks.opensearch.documents import OWN, Documents, count_fields, covers
 from tailrace_spark.sinks.opensearch.index import Indexes, TableEntry, decode_entry, encode_entry, widens
 from tailrace_spark.sinks.opensearch.settings import OpensearchSinkSettings
+from tailrace_spark.sinks.opensearch.sink import OpensearchSink
 from tailrace_spark.sinks.opensearch.state import (
     PartitionDocument,
     decode_head,
@@ -34,10 +38,12 @@ from tailrace_spark.sinks.opensearch.state import (
     encode_row,
     ordered,
 )
+from tailrace_spark.sinks.protocol import AGAIN, write_here
 from tests import java_sources, opensearch
 from tests.support.expiry import Time
 from tests.support.shop import ORDERS, PLAIN
 from tests.unit.spark.cassandra import Log, clustering_of, key_of
+from tests.unit.spark.sinks.contract import piece
 from tests.unit.spark.sinks.hostile import LONG_NAMES
 from tests.unit.spark.sinks.opensearch.indexes import Searched
 from tests.unit.spark.sinks.opensearch.proxy import Answer, Asked, SearchProxy, dying
@@ -120,6 +126,7 @@ def test_what_is_known_of_a_table_comes_back(erased: Deletion | None) -> None:
     truncations = TruncationState((HostTruncation("host", 5, Position(0, 1, 6), 4),), (4,))
     entry = TableEntry(ORDERS, 3, truncations, 6, erased=erased)
     assert decode_entry(encode_entry(entry)) == entry
+    assert decode_entry(encode_entry(replace(entry, leaving=True))) == replace(entry, leaving=True)
 
 
 def test_a_damaged_record_of_a_table_is_told() -> None:
@@ -228,7 +235,9 @@ def test_an_index_in_which_a_new_column_takes_the_name_of_another_is_rebuilt() -
 
 
 class OneIndex:
-    """A cluster with one index, of which these are the aliases."""
+    """A cluster with one index, of which these are the aliases. `record` is the table's there."""
+
+    cluster = SearchCluster("search", settings())
 
     def __init__(self, index: str, *aliases: str) -> None:
         self._described = {
@@ -236,13 +245,34 @@ class OneIndex:
             "mappings": {"_meta": {"tailrace": {"table": str(PLAIN.id)}}},
         }
         self._index = index
+        self.record = TableEntry(PLAIN)
+        self.while_copied: Callable[[], None] = lambda: None
 
     def get(self, _path: str) -> dict[str, Any]:
         return {self._index: self._described}
 
-    def documents(self, index: str, ids: list[str]) -> dict[str, StoredDocument]:
+    def put(self, path: str, body: Any) -> None: ...
+
+    def post(self, path: str, body: Any) -> None: ...
+
+    def delete(self, path: str) -> None: ...
+
+    def refresh(self, index: str) -> None: ...
+
+    def documents(self, index: str, ids: list[str], *, source: bool = False) -> dict[str, StoredDocument]:
+        assert (index, source) == (self._index, False)
+        return {ids[0]: StoredDocument(ids[0], (1, 1), encode_entry(self.record), None)}
+
+    def search(self, index: str, _query: object) -> Iterator[list[StoredDocument]]:
         assert index == self._index
-        return {ids[0]: StoredDocument(ids[0], (1, 1), encode_entry(TableEntry(PLAIN)), None)}
+        self.while_copied()
+        yield []
+
+    def bulk(self, alias: str, ops: list[Op]) -> BulkResult:
+        for op in ops:
+            if alias == f"{self._index}-write" and op.document is not None:
+                self.record = decode_entry(a2b_base64(op.document[OWN]["state"]))
+        return BulkResult({op.id: (1, 1) for op in ops})
 
 
 @pytest.mark.parametrize("aliases", [("shop.all", "shop.plain"), ("shop.plain", "shop.all")])
@@ -250,6 +280,41 @@ def test_an_index_is_found_by_its_own_alias_whatever_others_it_has(aliases: tupl
     """It is rebuilt under the one by which it was found, and readers search by its own."""
     cluster = cast(SearchClient, OneIndex("shop.plain-000001", *aliases))
     assert [index.alias for index in Indexes(cluster, settings()).all()] == ["shop.plain"]
+
+
+GONE = table({"id": "int"}, regular={"v": "text"}, dropped={"w": ("int", 1)}, keyspace="shop", name="plain")
+
+
+@pytest.mark.promise("opensearch.two-writers")
+def test_no_letter_is_written_into_an_index_that_is_being_rebuilt() -> None:
+    """What is written behind the copy of a row goes with the old index."""
+    cluster, letter = OneIndex("shop.plain-000001", "shop.plain"), piece([Log(PLAIN).insert((1,), (), 1, v="a")])
+
+    def replay() -> None:
+        with pytest.raises(ServiceError, match="is to be rebuilt"):
+            write_here(OpensearchSink(cast(SearchClient, cluster), settings()), [letter], AGAIN)
+
+    cluster.while_copied = replay
+    sink = OpensearchSink(cast(SearchClient, cluster), settings())
+    sink.batch_write(MicroBatch("stream", 0), lambda: [(0, GONE)])
+    assert cluster.record == TableEntry(PLAIN, leaving=True)
+
+
+@pytest.mark.promise("opensearch.two-writers")
+def test_whoever_comes_behind_a_rebuilding_that_was_cut_off_begins_it_anew() -> None:
+    cluster, copied = OneIndex("shop.plain-000001", "shop.plain"), list[bool]()
+    cluster.record = TableEntry(PLAIN, leaving=True)
+    cluster.while_copied = lambda: copied.append(True)
+    sink = OpensearchSink(cast(SearchClient, cluster), settings())
+    sink.batch_write(MicroBatch("stream", 0), lambda: [(0, PLAIN)])
+    assert copied
+
+
+def test_an_index_is_left_to_its_stream_to_be_rebuilt() -> None:
+    cluster, letter = OneIndex("shop.plain-000001", "shop.plain"), piece([Log(GONE).insert((1,), (), 5, v="a")])
+    with pytest.raises(ServiceError, match="is to be rebuilt, which its stream does"):
+        write_here(OpensearchSink(cast(SearchClient, cluster), settings()), [letter], AGAIN)
+    assert cluster.record == TableEntry(PLAIN)
 
 
 @pytest.mark.promise("opensearch.purge")
