@@ -27,7 +27,7 @@ from tailrace_spark.job.upkeep import Sweeper
 from tailrace_spark.shaping import newest, shape_of
 from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.snapshot.read_back import ReadBack
-from tailrace_spark.source.kafka import reads_topic
+from tailrace_spark.source.kafka import reads_table, reads_topic
 from tailrace_spark.source.readings import of_readings
 
 log = logging.getLogger("tailrace_spark")
@@ -100,7 +100,7 @@ class Member:
             sink.capabilities.progress, None, metrics.sink_info.location, "of a shared reading",
             stops=settings.stream.fail_on_data_loss, earlier=earlier.kept,
         )  # fmt: skip
-        self._sweeper = Sweeper(sink, threading.Lock(), metrics)
+        self._sweeper = Sweeper(sink, threading.Lock(), metrics, follows=reads_table(spark, settings))
 
     @property
     def kept(self) -> SinkProgress | None:

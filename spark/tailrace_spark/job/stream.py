@@ -42,7 +42,7 @@ from tailrace_spark.job.upkeep import KafkaHosts, Sweeper, Upkeep
 from tailrace_spark.shaping import masks_of, newest, shape_of
 from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.snapshot.progress import Snapshots
-from tailrace_spark.source.kafka import one_copy, read_messages, reads_topic, with_head
+from tailrace_spark.source.kafka import one_copy, read_messages, reads_table, reads_topic, with_head
 from tailrace_spark.source.readings import of_readings
 from tailrace_spark.tasks.job import TaskRunner
 from tailrace_spark.tasks.partition_writer import TaskSettings, update_reading
@@ -121,7 +121,8 @@ class Stream:
         self._lock: ExitStack | None = None
         self._failure: Exception | None = None
         self._files = files_in(spark, f"{settings.stream.checkpoint.rstrip('/')}/tailrace")
-        self._sweeper = Sweeper(sink, self._sink_lock, self._metrics)
+        follows = reads_table(spark, settings)
+        self._sweeper = Sweeper(sink, self._sink_lock, self._metrics, follows=follows)
         self._retry = Retry(self._metrics, self._stop.wait, lambda words: show_status(self._query, words))
         self._telling = Telling(settings, name, self._metrics.sink_info.location)
         self._connect(sink, notes)

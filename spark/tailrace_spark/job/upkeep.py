@@ -22,7 +22,7 @@ from tailrace_schemas.progress import Progress
 from tailrace_schemas.topics import Internal, internal_topic
 from tailrace_spark.job.metrics import StreamMetrics
 from tailrace_spark.job.offsets import Offsets
-from tailrace_spark.sinks.protocol import Sink, Watermark, WatermarkedSink
+from tailrace_spark.sinks.protocol import Follows, Sink, Watermark, WatermarkedSink, follows_all
 
 log = logging.getLogger("tailrace_spark")
 
@@ -268,9 +268,18 @@ class Sweeper:
     """
 
     def __init__(
-        self, sink: Sink, sink_lock: threading.Lock, metrics: StreamMetrics, clock: Callable[[], float] = time.monotonic
+        self,
+        sink: Sink,
+        sink_lock: threading.Lock,
+        metrics: StreamMetrics,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        follows: Follows = follows_all,
     ) -> None:
+        """The sink sees to tables that the stream `follows`."""
         self._sweeping = sink.capabilities.sweeping
+        if (following := sink.capabilities.following) is not None:
+            following.follow(follows)
         self._sink_lock = sink_lock
         self._metrics = metrics
         self._clock = clock

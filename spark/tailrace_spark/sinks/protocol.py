@@ -18,6 +18,9 @@ from tailrace_spark.rowstate.row import RowState
 Definitions = Sequence[tuple[int, Table]]
 """Definitions of tables with their offsets in `.schemas`, in that order."""
 
+Follows = Callable[[Table], bool]
+"""Whether a stream follows a table, by its name."""
+
 Needed = Callable[[], Definitions]
 """Gives the definitions of a batch's records, which may have to be read for that: not every sink needs them."""
 OF_NO_STREAM: Final = MicroBatch("", -1, here=True, fences=False)
@@ -29,6 +32,18 @@ AGAIN: Final = replace(OF_NO_STREAM, again=True)
 def nothing_needed() -> Definitions:
     """Of a batch whose changes bring what they need."""
     return ()
+
+
+def follows_all(table: Table) -> bool:
+    """Of a store that one stream has to itself."""
+    del table
+    return True
+
+
+def follows_none(table: Table) -> bool:
+    """Of whoever writes some rows beside streams."""
+    del table
+    return False
 
 
 class Sink(Protocol):
@@ -67,6 +82,7 @@ class Capabilities:
 
     claimed: ClaimedSink | None = None
     sweeping: SweepingSink | None = None
+    following: FollowingSink | None = None
     progress: ProgressSink | None = None
     watermarks: WatermarkedSink | None = None
     whole_updates: UpdateSink | None = None
@@ -117,6 +133,16 @@ class SweepingSink(Sink, Protocol):
     """
 
     def sweep(self) -> int: ...
+
+
+class FollowingSink(Protocol):
+    """A sink into whose store other streams may write other tables, by filters of their own."""
+
+    def follow(self, follows: Follows) -> None:
+        """See to these tables alone beside what is written: sweep them, and write what waits of them.
+
+        Called before anything is written; else the sink sees to all.
+        """
 
 
 class ProgressSink(Protocol):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping
+from functools import cache, partial
 from typing import Final
+from uuid import UUID
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -16,7 +18,8 @@ from tailrace_common.tracing.spans import TRACEPARENT
 from tailrace_schemas.avro import PREFIX_SCHEMA
 from tailrace_schemas.avro.frames import BODY_SQL, SCHEMA_ID_SQL
 from tailrace_schemas.errors import SettingsError
-from tailrace_schemas.topics import KafkaPartition
+from tailrace_schemas.table import Table
+from tailrace_schemas.topics import KafkaPartition, table_topic
 from tailrace_spark.batch.delivery import by_topic, offsets_to_json
 from tailrace_spark.jvm import jvm_of
 from tailrace_spark.source.kafka_options import (
@@ -101,6 +104,21 @@ def reads_topic(spark: SparkSession, settings: Settings) -> Callable[[str], bool
     """A predicate of topics: whether `read_messages` reads it, as Java's regular expressions match."""
     pattern = jvm_of(spark).java.util.regex.Pattern.compile(_pattern(settings))
     return lambda topic: bool(pattern.matcher(topic).matches())
+
+
+def reads_table(spark: SparkSession, settings: Settings) -> Callable[[Table], bool]:
+    """A predicate of tables: whether `read_messages` reads a table's topic, by names alone.
+
+    A topic may have a suffix (contracts.md 4).
+    """
+    prefix, patterns = settings.topics.prefix, cache(partial(reads_topic, spark, settings))
+
+    @cache
+    def reads(keyspace: str, name: str, table_id: UUID) -> bool:
+        plain = table_topic(prefix, keyspace, name, table_id)
+        return any(map(patterns(), (plain, table_topic(prefix, keyspace, name, table_id, (plain,)))))
+
+    return lambda table: reads(table.keyspace, table.name, table.id)
 
 
 def _pattern(settings: Settings, topics: str | None = None) -> str:

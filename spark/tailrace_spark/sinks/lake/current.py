@@ -47,8 +47,10 @@ from tailrace_spark.sinks.protocol import (
     BatchWrite,
     Capabilities,
     Definitions,
+    Follows,
     HereOnlyError,
     Needed,
+    follows_all,
     here,
     nothing_needed,
     summed,
@@ -275,6 +277,7 @@ class LakeCurrent:
         self._worth_a_part = worth_a_part
         self._swept = self._purged = 0.0
         self._filters: RowFilters = ()
+        self._follows: Follows = follows_all
         self._truncations = TruncationsAside()
 
     def reach(self) -> None:
@@ -283,7 +286,11 @@ class LakeCurrent:
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(sweeping=self, filtering=self, executors=True)
+        return Capabilities(sweeping=self, following=self, filtering=self, executors=True)
+
+    def follow(self, follows: Follows) -> None:
+        """As FollowingSink says."""
+        self._follows = follows
 
     def filter_rows(self, filters: RowFilters) -> None:
         """As RowFilteringSink says."""
@@ -345,7 +352,8 @@ class LakeCurrent:
         for name in store.names():
             if name.endswith(STATE_SUFFIX):
                 followed = CurrentTable.open(store, name.removesuffix(STATE_SUFFIX), self._filters)
-                swept += 0 if followed is None else self._sweep(followed, until)
+                if followed is not None and self._follows(followed.entry.definition):
+                    swept += self._sweep(followed, until)
         return swept
 
     def _purge_until(self) -> int | None:

@@ -43,7 +43,16 @@ from tailrace_spark.sinks.opensearch.state import (
     row_deletes,
     row_op,
 )
-from tailrace_spark.sinks.protocol import BatchWrite, Capabilities, Definitions, Needed, here, nothing_needed
+from tailrace_spark.sinks.protocol import (
+    BatchWrite,
+    Capabilities,
+    Definitions,
+    Follows,
+    Needed,
+    follows_all,
+    here,
+    nothing_needed,
+)
 from tailrace_spark.sinks.table_faults import is_of_table, reason_of, shown_in_sink
 
 log = logging.getLogger("tailrace_spark")
@@ -78,6 +87,7 @@ class OpensearchSink:
         self._clock = clock
         self._swept = 0.0
         self._filters: RowFilters = ()
+        self._follows: Follows = follows_all
         self._indexes = Indexes(client, settings)
         self._letters = letters
         self._pieces = PieceWriter(self._indexes, letters, self._follow)
@@ -89,7 +99,11 @@ class OpensearchSink:
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(sweeping=self, filtering=self, executors=True)
+        return Capabilities(sweeping=self, following=self, filtering=self, executors=True)
+
+    def follow(self, follows: Follows) -> None:
+        """As FollowingSink says."""
+        self._follows = follows
 
     def filter_rows(self, filters: RowFilters) -> None:
         """As RowFilteringSink says."""
@@ -133,7 +147,8 @@ class OpensearchSink:
         now, swept = int(self._clock()), 0
         try:
             for index in list(self._indexes.all()):
-                swept += self._sweep_index(index, now)
+                if self._follows(index.entry.definition):
+                    swept += self._sweep_index(index, now)
         except StaleError:
             self._indexes.forget()
         except BaseException:

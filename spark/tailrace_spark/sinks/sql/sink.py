@@ -40,8 +40,10 @@ from tailrace_spark.sinks.protocol import (
     BatchWrite,
     Capabilities,
     Definitions,
+    Follows,
     Needed,
     StoredVisible,
+    follows_all,
     here,
     nothing_needed,
     summed,
@@ -207,6 +209,7 @@ class SqlSink:
         self._location, self._engine, self._catalog = store.location, store.engine, store.catalog
         self._merges, self._pieces = store.merges, store.pieces
         self._created = False
+        self._follows: Follows = follows_all
         self._claim = Claim(self._engine)
 
     @property
@@ -214,6 +217,7 @@ class SqlSink:
         return Capabilities(
             claimed=self,
             sweeping=self,
+            following=self,
             progress=self,
             comparable=self,
             filtering=self,
@@ -225,6 +229,10 @@ class SqlSink:
         """As RowFilteringSink says."""
         self._database = replace(self._database, filters=filters)
         self._merges.filter_rows(filters)
+
+    def follow(self, follows: Follows) -> None:
+        """As FollowingSink says."""
+        self._follows = follows
 
     def claim(self, name: str) -> None:
         """As ClaimedSink says."""
@@ -250,7 +258,7 @@ class SqlSink:
             swept = self._give_back(connection)
             for tables in self._catalog.all(connection):
                 table = tables.layout.definition
-                if table.id not in self._pieces.waits:
+                if table.id not in self._pieces.waits and self._follows(table):
                     self._pieces.take_turn(connection, table.id)
                     swept += self._swept(connection, self._catalog.known(table.id) or tables)
             return swept
@@ -361,7 +369,11 @@ class SqlSink:
         # The database alone knows which wait: a replay may have kept changes, or a task of a plan that came to no end.
         waiting, waits = self._pieces.deferred.waiting(connection), self._pieces.waits
         self._pieces.waits = {table_id: waits.get(table_id, TableWait()) for table_id in waiting}
-        due = [table_id for table_id, wait in self._pieces.waits.items() if wait.until <= self._clock()]
+        due = [
+            table_id
+            for table_id, wait in self._pieces.waits.items()
+            if wait.until <= self._clock() and self._follows(waiting[table_id].definition)
+        ]
         rows = 0
         for table_id in due:
             letters: list[DeadLetter] = []

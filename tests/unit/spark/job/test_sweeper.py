@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterable
+from typing import cast
 
 import pytest
+from pyspark.sql import SparkSession
 
+from tailrace_common.settings import Settings
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.job.metrics import StreamMetrics
 from tailrace_spark.job.upkeep import Sweeper
-from tailrace_spark.sinks.protocol import Capabilities
+from tailrace_spark.sinks.protocol import Capabilities, Follows, follows_all
+from tailrace_spark.source import kafka
 from tests.support.clock import ManualClock
 from tests.support.here_sink import HereSink
+from tests.unit.tables import table
 
 
 class Sink(HereSink):
@@ -50,6 +56,32 @@ class Swept(Sink):
         if self.sweeps <= self._failures:
             raise ServiceError("no answer")
         return 3
+
+
+class Beside(Sink):
+    """One that hears which tables its stream follows."""
+
+    def __init__(self) -> None:
+        self.follows: Follows = follows_all
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Following."""
+        return Capabilities(following=self)
+
+    def follow(self, follows: Follows) -> None:
+        """As FollowingSink says."""
+        self.follows = follows
+
+
+def test_a_sink_hears_which_tables_its_stream_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By their topics, which may have a suffix; in one store others may be other streams'."""
+    monkeypatch.setattr(kafka, "reads_topic", lambda _spark, _settings: re.compile(r"t\.shop\.(a|b\.-.{6})").fullmatch)
+    sink, settings = Beside(), Settings.model_validate({"topics": {"prefix": "t"}})
+    follows = kafka.reads_table(cast(SparkSession, None), settings)
+    Sweeper(sink, threading.Lock(), StreamMetrics(), follows=follows)
+    names = [of for of in ("a", "b", "c") if sink.follows(table({"id": "int"}, keyspace="shop", name=of))]
+    assert names == ["a", "b"]
 
 
 def rows(metrics: StreamMetrics) -> object:

@@ -168,6 +168,26 @@ class RowFilterContract:
                 matching = [row for row in expected if CONDITIONS[where](row[2], row[3])]  # type: ignore[arg-type]  # as typed
                 assert matching == rows_of(followed)
 
+    @pytest.mark.promise("shaping.row-filter")
+    def test_what_expires_is_shown_by_its_own_filter_beside_another_stream(self, followed: Followed) -> None:
+        """Which has no filter, and follows another table of the store."""
+        where, time = "row.total > 1", Time(100)
+        hidden = LOG.insert(("k",), (1,), 1, total=0), _expiring(LOG.update(("k",), (1,), 1, name="a"), 200)
+        shown = LOG.insert(("k",), (2,), 1, name="b"), _expiring(LOG.update(("k",), (2,), 1, total=5), 200)
+        write(followed, where, *hidden, *shown, time=time)
+        assert rows_of(followed) == [("k", 2, 5, "b")]
+        time.now = 300
+
+        with closing(followed.open(time)) as beside:
+            following = beside.capabilities.following
+            assert following is not None
+            following.follow(lambda table: table.id == ITEMS.id)
+            assert beside.sweep() == 0
+        assert rows_of(followed) == [("k", 2, 5, "b")]
+        with closing(filtered(followed.open(time), where)) as sink:
+            assert sink.sweep() == 2
+        assert rows_of(followed) == []
+
     @pytest.mark.slow
     def test_a_filtered_batch_delivered_again_changes_nothing(self, followed: Followed) -> None:
         changes = [LOG.insert(("k",), (number,), 1, total=number) for number in range(4)]

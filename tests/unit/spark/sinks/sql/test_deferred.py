@@ -134,6 +134,18 @@ def test_what_another_process_kept_is_merged_while_the_first_one_runs(database: 
     assert database.select("SELECT count(*) FROM tailrace_deferred_changes") == [(0,)]
 
 
+def test_what_waits_of_another_stream_s_table_is_left_to_that(database: Database) -> None:
+    """Its filters are its own."""
+    with closing(SqlSink(database.url)) as sink:
+        sink.follow(lambda table: table.id == OTHER.id)
+        write_here(sink, [piece([Log(OTHER).insert((1,), (), 1, v="a")])])
+        execute(database, "CREATE TABLE shop_plain (mine INTEGER)")
+        assert write(database, Log(PLAIN).insert((2,), (), 1, v="b")) == Summary(0, 0, 0, 1)
+        execute(database, "DROP TABLE shop_plain")
+        assert sink.sweep() == 0
+    assert database.select("SELECT count(*) FROM tailrace_deferred_changes") == [(1,)]
+
+
 def test_a_right_that_was_taken_away(database: Database) -> None:
     if database.dialect != "postgresql":
         pytest.skip("only PostgreSQL's tests make a second user")
