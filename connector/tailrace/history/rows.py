@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, TypeVar
+from uuid import UUID
 
 from tailrace.commitlog.model import Mutation, Row
 from tailrace.history.cells import NEVER, Deletions, SchemaCells, deletions_of, merged
@@ -100,7 +101,8 @@ class SchemaRows:
     their table. What is as of the log's place holds all that was written up to its time: nothing of the log counts
     that is not newer. What was read of the cluster is later than the log's place: all of the log counts. A mutation
     that creates a table says all about it. The log starts with it where the base was read, or is another table's
-    of that name (the DROP was missed).
+    of that name (the DROP was missed). Before it may stand what the log says of an earlier table of that name. Of that
+    one nothing is known, and it changes nothing.
     """
 
     keyspaces: Mapping[str, _Keyspace] = field(default_factory=lambda: MappingProxyType({}))
@@ -167,6 +169,11 @@ class SchemaRows:
                 if deletions_of(update):
                     touched |= self.names(keyspace)
         rows, rows_by_table = self, rows_by_table_of(mutation)
+        touched -= {
+            owner
+            for owner in touched
+            if _is_of_an_earlier_table(self, (keyspace, owner), mutation, rows_by_table.get(owner, ()))
+        }
         for owner in sorted(touched):
             rows = _joined(rows, (keyspace, owner), rows_by_table.get(owner, ()))
         rows = _merged(rows, keyspace, mutation, touched)
@@ -280,8 +287,9 @@ def _merged(rows: SchemaRows, name: str, mutation: Mutation, touched: Iterable[s
                 by_key[key] = by_key[key].deleted_by(deleted.newest(key[1]), floors.get(owner, NEVER))
         for key, row in rows_of(update):
             owner = "" if table == "types" else key[1][0]
-            by_key = tables[owner]
-            by_key[key] = merged(by_key.get(key), row, deleted.newest(key[1]), floors.get(owner, NEVER))
+            if owner in tables:
+                by_key = tables[owner]
+                by_key[key] = merged(by_key.get(key), row, deleted.newest(key[1]), floors.get(owner, NEVER))
     types = tables.pop("")
     # Of a table's tombstones the time is left that they have in common: a stale node may send what is older.
     live = {owner: by_key for owner, by_key in tables.items() if any(cells.live for cells in by_key.values())}
@@ -344,6 +352,29 @@ def _created(rows: SchemaRows, written_rows: Iterable[tuple[RowKey, Row]], name:
         return statement
     other_columns = (row for row in rows.table_rows(name) if row.table == "columns" and row.key not in statement.keys)
     return None if any(row.written < statement.written for row in other_columns) else statement
+
+
+def _is_of_an_earlier_table(
+    rows: SchemaRows, name: Name, mutation: Mutation, written_rows: Iterable[tuple[RowKey, Row]]
+) -> bool:
+    """Whether a mutation is of a table that had a name before the one that was read of the cluster.
+
+    Then it has another id, and does not create it. Or it drops the table, and the row that was read is newer: a table
+    of that name was created since.
+    """
+    base = rows.bases.get(name)
+    own = {(table, (name[1],)) for table in ("tables", "views")}
+    known = None if base is None or not base.read else next((row for row in base.rows if row.key in own), None)
+    if known is None:
+        return False
+    own_rows = [row for key, row in written_rows if key in own]
+    ids = [cell.value for row in own_rows for cell in row.cells if cell.column.name == "id"]
+    if ids:
+        return UUID(str(known.row["id"])).bytes not in ids and _created(rows, written_rows, name) is None
+    updates = (update for update in mutation.updates if update.table.name in ("tables", "views"))
+    dropped = [deletions_of(update).newest((name[1],)) for update in updates]
+    dropped += [row.deletion.written for row in own_rows if row.deletion is not None]
+    return NEVER < max(dropped, default=NEVER) < known.written
 
 
 _KeyPlace = tuple[str, int]

@@ -16,7 +16,7 @@ from tailrace_schemas.table import Table
 from tests.support.capture import MemoryLog, entry_at
 from tests.support.kafka import Faults
 from tests.support.schema import MemorySchema, MemorySchemaLog
-from tests.unit.ddl import NOW, alter, create, drop
+from tests.unit.ddl import NOW, alter, create, drop, drop_keyspace
 from tests.unit.mutations import deletion
 from tests.unit.schema.node import ORDERS
 from tests.unit.tables import table
@@ -223,3 +223,22 @@ def test_a_key_column_that_was_renamed_again_after_the_log_s_place() -> None:
     cluster.log.append(5, [alter(first, second, NOW + 5), alter(second, last, READ)])
     schema.follow(None)
     assert [schema.history.table(last.id, at(5, offset)) for offset in (0, 1, 2)] == [last, second, last]
+
+
+@pytest.mark.promise("agent.created-again", "agent.schema-events")
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("dropped", ["table", "keyspace"])
+def test_an_earlier_table_of_the_name_is_another_one(dropped: str, restarted: bool) -> None:
+    """The log has its last DDL, and not its CREATE: the table that was read is neither altered, dropped nor emptied."""
+    earlier = table({"n": "int"}, {}, {}, {"q": "int"}, keyspace="shop", name="orders", table_id=UUID(int=9))
+    cluster = Cluster(ORDERS)
+    schema = cluster.schema()
+    if restarted:
+        schema = cluster.restarted(schema, at(4, 9))
+    gone = drop(earlier, NOW + 2) if dropped == "table" else drop_keyspace("shop", NOW + 2)
+    cluster.log.append(5, [alter(replace(earlier, cdc=False), earlier, NOW + 1), gone, create(ORDERS, READ)])
+    schema.follow(None)
+    assert [str(event) for event in schema.events] == ["table shop.orders created"]
+    assert schema.truncations.pending == []
+    assert published(schema, at(5, 0), at(5, 1), at(5, 2), at(5, 3)) == [True] * 4
+    assert schema.history.tracked() == (ORDERS,)
