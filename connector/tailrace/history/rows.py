@@ -281,10 +281,12 @@ def _merged(rows: SchemaRows, name: str, mutation: Mutation, touched: Iterable[s
         table = update.table.name
         if table not in TABLES:
             continue
-        deleted = deletions[table] = deletions.get(table, Deletions()).joined(deletions_of(update))
+        own_deletions = deletions_of(update)
+        deleted = deletions[table] = deletions.get(table, Deletions()).joined(own_deletions)
+        # Of what is known, earlier deletions took theirs when they came. What was read since is not theirs.
         for owner, by_key in tables.items():
             for key in [key for key in by_key if key[0] == table]:
-                by_key[key] = by_key[key].deleted_by(deleted.newest(key[1]), floors.get(owner, NEVER))
+                by_key[key] = by_key[key].deleted_by(own_deletions.newest(key[1]), floors.get(owner, NEVER))
         for key, row in rows_of(update):
             owner = "" if table == "types" else key[1][0]
             if owner in tables:

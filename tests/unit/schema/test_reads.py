@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 
 from tailrace.history.records import HistoryRecord
+from tailrace.history.rows import KeyedRow
 from tailrace.schema.ddl_log import Gap
 from tailrace.schema.live import LiveSchema
 from tailrace.state import Resume
@@ -16,7 +17,7 @@ from tailrace_schemas.table import Table
 from tests.support.capture import MemoryLog, entry_at
 from tests.support.kafka import Faults
 from tests.support.schema import MemorySchema, MemorySchemaLog
-from tests.unit.ddl import NOW, alter, create, drop, drop_keyspace
+from tests.unit.ddl import NOW, alter, create, drop, drop_keyspace, mutation
 from tests.unit.mutations import deletion
 from tests.unit.schema.node import ORDERS
 from tests.unit.tables import table
@@ -242,3 +243,20 @@ def test_an_earlier_table_of_the_name_is_another_one(dropped: str, restarted: bo
     assert schema.truncations.pending == []
     assert published(schema, at(5, 0), at(5, 1), at(5, 2), at(5, 3)) == [True] * 4
     assert schema.history.tracked() == (ORDERS,)
+
+
+@pytest.mark.promise("agent.definition-of-its-place")
+def test_a_keyspace_s_drop_takes_no_type_that_was_read_since() -> None:
+    """It was created in a hole. The log goes on with another type, and with the table that has it."""
+    cluster = Cluster(TYPED, written=NOW)
+    schema = cluster.schema()
+    cluster.log.append(1, [drop_keyspace("shop", NOW + 1)])
+    schema.follow(None)
+    cluster.reader.written = READ
+    with_a_hole(cluster, schema, READ + 7)
+    off = replace(TYPED, cdc=False)
+    fields = {"field_names": ["f"], "field_types": ["int"]}
+    other_type = KeyedRow("types", {"keyspace_name": "shop", "type_name": "other", **fields})
+    cluster.log.append(3, [mutation("shop", [other_type], written=READ + 8), alter(TYPED, off, READ + 9)])
+    schema.follow(None)
+    assert published(schema, at(3, 0), at(3, 1), at(3, 2)) == [True, True, False]
