@@ -248,14 +248,15 @@ def _emptied(rows: SchemaRows, name: Name) -> SchemaRows:
 
 
 def _joined(rows: SchemaRows, name: Name, written_rows: Iterable[tuple[RowKey, Row]]) -> SchemaRows:
-    """With the base of a table, if there is one that still counts, made rows."""
+    """With the base of a table, if there is one that still counts, made rows.
+
+    Nothing of another table is left whose name a new one takes: its DROP was missed.
+    """
     base = rows.bases.get(name)
     counted = base or rows.joined.get(name)
-    if counted is None:
-        return rows
     definition = rows.definitions.get(name)
-    created = _created(rows, written_rows, name)
-    if created is not None and counted.read:
+    created = None if counted is None and definition is None else _created(rows, written_rows, name)
+    if created is not None and counted is not None and counted.read:
         return rows.without(name)  # the definition is news, also where it is what was read
     if created is not None and (definition is None or created.id != definition.id.bytes):
         return _emptied(rows, name).gone(name, rows.logged(name))
