@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, TypeVar
-from uuid import UUID
 
 from tailrace.commitlog.model import Mutation, Row
 from tailrace.history.cells import NEVER, Deletions, SchemaCells, deletions_of, merged
@@ -20,6 +19,7 @@ from tailrace.history.written import (
     rows_of,
     text_of,
 )
+from tailrace_schemas.change import Cell
 from tailrace_schemas.cql.types import user_types_in
 from tailrace_schemas.definitions import Definitions, Problem, SchemaRow, tables_from_rows, view_with_flags
 from tailrace_schemas.table import Table, sharing
@@ -180,6 +180,19 @@ class SchemaRows:
         if has_types:
             touched |= rows.names(keyspace)
         return _redefined(rows, keyspace, touched)
+
+    def replaced(self, mutation: Mutation) -> tuple[Name, ...]:
+        """The names of tables that have given way to others by DDL that was missed, as the next mutation shows.
+
+        Raises DecodeError.
+        """
+        keyspace = text_of(mutation.updates[0].key)
+        named = (((keyspace, owner), written_rows) for owner, written_rows in rows_by_table_of(mutation).items())
+        return tuple(
+            name
+            for name, written_rows in named
+            if (id := _another_id(self, written_rows, name)) is not None and id.written > self.written(name)
+        )
 
     def creates(self, rows_by_table: RowsByTable, name: Name) -> bool:
         """Whether a mutation that is applied next creates a table of which only a later read was known so far."""
@@ -362,22 +375,38 @@ def _is_of_an_earlier_table(
 ) -> bool:
     """Whether a mutation is of a table that had a name before the one that was read of the cluster.
 
-    Then it has another id, and does not create it. Or it drops the table, and the row that was read is newer: a table
-    of that name was created since.
+    It is older than what was read. It names another id, and creates no table. Or it drops one: the row that was read
+    would be gone.
     """
     base = rows.bases.get(name)
-    own = {(table, (name[1],)) for table in ("tables", "views")}
+    own = _own_keys(name)
     known = None if base is None or not base.read else next((row for row in base.rows if row.key in own), None)
     if known is None:
         return False
+    if (id := _another_id(rows, written_rows, name)) is not None:
+        return id.written < rows.written(name)
     own_rows = [row for key, row in written_rows if key in own]
-    ids = [cell.value for row in own_rows for cell in row.cells if cell.column.name == "id"]
-    if ids:
-        return UUID(str(known.row["id"])).bytes not in ids and _created(rows, written_rows, name) is None
+    if any(row.cells for row in own_rows):
+        return False
     updates = (update for update in mutation.updates if update.table.name in ("tables", "views"))
     dropped = [deletions_of(update).newest((name[1],)) for update in updates]
     dropped += [row.deletion.written for row in own_rows if row.deletion is not None]
     return NEVER < max(dropped, default=NEVER) < known.written
+
+
+def _another_id(rows: SchemaRows, written_rows: Iterable[tuple[RowKey, Row]], name: Name) -> Cell | None:
+    """The id of a table, where it is not the one that is known by a name, and the mutation does not create it."""
+    own, definition = _own_keys(name), rows.definitions.get(name)
+    cells = (cell for key, row in written_rows if key in own for cell in row.cells)
+    id = next((cell for cell in cells if cell.column.name == "id" and cell.value is not None), None)
+    if id is None or definition is None or id.value == definition.id.bytes:
+        return None
+    return id if _created(rows, written_rows, name) is None else None
+
+
+def _own_keys(name: Name) -> frozenset[RowKey]:
+    """The row of the table or view itself."""
+    return frozenset({("tables", (name[1],)), ("views", (name[1],))})
 
 
 _KeyPlace = tuple[str, int]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -12,7 +13,7 @@ from tailrace.commitlog.mutation import decode_mutation, oldest_write
 from tailrace.errors import UnknownTableError
 from tailrace.history.cells import NEVER
 from tailrace.history.records import HistoryRecord
-from tailrace.history.rows import KeyedRow, SchemaChange
+from tailrace.history.rows import KeyedRow, Name, SchemaChange
 from tailrace.history.schema import SchemaDifference, SchemaHistory
 from tailrace.schema.announcements import WriteTimes, ddl_events, inferred_event
 from tailrace.schema.cluster_view import SYSTEM, told
@@ -40,6 +41,7 @@ def apply_ddl(live: LiveDefinitions, entry: Entry) -> bool:
             _take(live, mutation, entry.position)
             live.applied = entry.position
             return False
+        _give_way(live, live.rows.replaced(mutation), entry.position)
         previous_rows, (rows, change) = live.rows, live.rows.apply(mutation)
         objects, changes = live.objects.apply(mutation, rows)
     except (UnknownTableError, DecodeError) as error:
@@ -68,6 +70,13 @@ def _drop(live: LiveDefinitions, change: SchemaChange, position: Position) -> tu
         live.truncations.forget(table.id)
     defined_ids = {table.id for table in change.defined}
     return live.drop((table for table in change.dropped if table.id not in defined_ids), position).dropped
+
+
+def _give_way(live: LiveDefinitions, names: Iterable[Name], position: Position) -> None:
+    """Tables whose DROP was missed are gone, and so are their rows: what was read last is of the ones that followed."""
+    for name in names:
+        live.drop((live.rows.definitions[name],), position)
+        live.rows = live.rows.without(name).with_base(live.view.rows_of(name), read=True)
 
 
 def _take(live: LiveDefinitions, mutation: Mutation, position: Position) -> None:

@@ -245,6 +245,28 @@ def test_an_earlier_table_of_the_name_is_another_one(dropped: str, restarted: bo
     assert schema.history.tracked() == (ORDERS,)
 
 
+@pytest.mark.promise("agent.unread-ddl")
+@pytest.mark.parametrize("known", ["read", "logged"])
+def test_a_table_that_was_replaced_in_a_hole_and_altered_behind_it(known: str) -> None:
+    """Its DROP and the next one's CREATE were lost, and the cluster was read behind the ALTER: nothing is mixed up."""
+    former = table({"id": "int"}, {}, {}, {"v": "int"}, keyspace="shop", name="orders", table_id=UUID(int=9))
+    cluster = Cluster(former, written=NOW) if known == "read" else Cluster()
+    schema = cluster.schema()
+    if known == "logged":
+        cluster.log.append(1, [create(former, NOW)])
+        schema.follow(None)
+    cluster.reader.tables[:], cluster.reader.written = [WIDE], READ
+    with_a_hole(cluster, schema, READ - 1)
+    cluster.log.append(3, [alter(ORDERS, WIDE, READ)])
+    schema.follow(None)
+    assert [schema.history.table(ORDERS.id, at(3, offset)) for offset in (0, 1)] == [WIDE, WIDE]
+    assert schema.history.tracked() == (WIDE,)
+    wider = table({"id": "text"}, {}, {}, {"v": "int", "w": "int", "x": "int"}, keyspace="shop", name="orders")
+    cluster.log.append(4, [alter(WIDE, wider, READ + 9)])
+    schema.follow(None)
+    assert schema.history.table(ORDERS.id, at(4, 1)) == wider
+
+
 @pytest.mark.promise("agent.definition-of-its-place")
 def test_a_keyspace_s_drop_takes_no_type_that_was_read_since() -> None:
     """It was created in a hole. The log goes on with another type, and with the table that has it."""
