@@ -169,13 +169,13 @@ class SchemaRows:
                 if deletions_of(update):
                     touched |= self.names(keyspace)
         rows, rows_by_table = self, rows_by_table_of(mutation)
-        touched -= {
-            owner
-            for owner in touched
-            if _is_of_an_earlier_table(self, (keyspace, owner), mutation, rows_by_table.get(owner, ()))
-        }
         for owner in sorted(touched):
-            rows = _joined(rows, (keyspace, owner), rows_by_table.get(owner, ()))
+            name, written_rows = (keyspace, owner), rows_by_table.get(owner, ())
+            if (until := _of_an_earlier_table(rows, name, mutation, written_rows)) is not None:
+                rows = rows.gone(name, max(until, rows.logged(name)))
+                touched.discard(owner)
+            else:
+                rows = _joined(rows, name, written_rows)
         rows = _merged(rows, keyspace, mutation, touched)
         if has_types:
             touched |= rows.names(keyspace)
@@ -232,11 +232,10 @@ class SchemaRows:
 
     def logged(self, name: Name) -> int:
         """The same, up to the log's place; NEVER where all that is known of a table was read of the cluster."""
-        counted = self.bases.get(name) or self.joined.get(name)
         rows = self.keyspace(name[0]).tables.get(name[1], {})
-        times = (cells.written for cells in rows.values())
         # What was read is later than the log's place: DDL of its time may still come, or have stood in a hole.
-        return max(NEVER if counted is None or counted.read else counted.written, *times, NEVER)
+        bases = (base for base in (self.bases.get(name), self.joined.get(name)) if base is not None and not base.read)
+        return max([NEVER, *(base.written for base in bases), *(cells.written for cells in rows.values())])
 
     def keyspace(self, name: str) -> _Keyspace:
         """What the log said of a keyspace."""
@@ -270,7 +269,8 @@ def _joined(rows: SchemaRows, name: Name, written_rows: Iterable[tuple[RowKey, R
     definition = rows.definitions.get(name)
     created = None if counted is None and definition is None else _created(rows, written_rows, name)
     if created is not None and counted is not None and counted.read:
-        return rows.without(name)  # the definition is news, also where it is what was read
+        # The definition is news, also where it is what was read. Of an earlier table, copies may still come.
+        return rows.without(name).gone(name, rows.logged(name))
     if created is not None and (definition is None or created.id != definition.id.bytes):
         return _emptied(rows, name).gone(name, rows.logged(name))
     if base is None:
@@ -370,10 +370,10 @@ def _created(rows: SchemaRows, written_rows: Iterable[tuple[RowKey, Row]], name:
     return None if any(row.written < statement.written for row in other_columns) else statement
 
 
-def _is_of_an_earlier_table(
+def _of_an_earlier_table(
     rows: SchemaRows, name: Name, mutation: Mutation, written_rows: Iterable[tuple[RowKey, Row]]
-) -> bool:
-    """Whether a mutation is of a table that had a name before the one that was read of the cluster.
+) -> int | None:
+    """The write time of a mutation of a table that had a name before the one that was read of the cluster; else None.
 
     It is older than what was read. It names another id, and creates no table. Or it drops one: the row that was read
     would be gone.
@@ -382,16 +382,17 @@ def _is_of_an_earlier_table(
     own = _own_keys(name)
     known = None if base is None or not base.read else next((row for row in base.rows if row.key in own), None)
     if known is None:
-        return False
+        return None
     if (id := _another_id(rows, written_rows, name)) is not None:
-        return id.written < rows.written(name)
+        return id.written if id.written < rows.written(name) else None
     own_rows = [row for key, row in written_rows if key in own]
     if any(row.cells for row in own_rows):
-        return False
+        return None
     updates = (update for update in mutation.updates if update.table.name in ("tables", "views"))
     dropped = [deletions_of(update).newest((name[1],)) for update in updates]
     dropped += [row.deletion.written for row in own_rows if row.deletion is not None]
-    return NEVER < max(dropped, default=NEVER) < known.written
+    until = max(dropped, default=NEVER)
+    return until if NEVER < until < known.written else None
 
 
 def _another_id(rows: SchemaRows, written_rows: Iterable[tuple[RowKey, Row]], name: Name) -> Cell | None:

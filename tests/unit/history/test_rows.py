@@ -300,6 +300,20 @@ def test_a_stale_node_brings_nothing_of_a_dropped_table_back() -> None:
     assert [(change.defined, change.dropped) for change in changes] == [((WIDE,), (again,))]
 
 
+def test_nor_where_the_next_one_was_read_before_the_log_came_to_it() -> None:
+    """Whether or not the log knew the dropped one."""
+    again = table({"k": "int"}, regular={"w": "int"}, name="notes", table_id=UUID(int=3))
+    stale = create(WIDE, NOW)
+    dropped, _ = applied(stale, drop(WIDE, NOW + 5))
+    read = dropped.with_base(rows_of(again, NOW + 7), read=True)
+    rows, changes = applied(stale, create(again, NOW + 7), stale, rows=read)
+    assert [change.defined for change in changes] == [(), (again,), ()]
+    read = SchemaRows().with_base(rows_of(again, NOW + 7), read=True)
+    rows, changes = applied(drop(WIDE, NOW + 5), stale, create(again, NOW + 7), stale, rows=read)
+    assert [change.defined for change in changes] == [(), (), (again,), ()]
+    assert rows.definitions == {("ks", "notes"): again}
+
+
 def test_a_whole_schema_is_gone_through_once() -> None:
     """A node may send thousands of tables in one mutation: work does not grow with their square."""
 
