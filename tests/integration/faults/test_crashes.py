@@ -55,7 +55,7 @@ def test_a_kafka_that_crashes_again_and_again(trial: Trial) -> None:
     """The agent crashes too, with Kafka or while it is away."""
     load = trial.load(rate=100, seed=4)
     agent = trial.agent(settings=impatient(trial))
-    for together in (False, True, False, True, False):
+    for together in (False, True, False):
         with agent:
             until_more(agent)
             crash_kafka(trial, agent)

@@ -38,8 +38,6 @@ _WORKER: Final = {
 _SNAPSHOT: Final = (Step.NOTING, Step.NOTED, Step.WRITING)
 _VICTIMS: Final = (
     ("meta", "postgresql"),
-    ("meta", "mysql"),
-    ("sink", "postgresql"),
     ("sink", "mysql"),
     ("worker", "postgresql"),
 )

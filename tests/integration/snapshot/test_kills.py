@@ -24,15 +24,18 @@ from tests.integration.ways import Ground, Way
 _LOG = logging.getLogger("tailrace.test")
 STEPS: Final = {Step.NOTING: 2, Step.NOTED: 1, Step.READ: 1, Step.WRITING: 2, Step.WRITTEN: 1, Step.DONE: 1}
 """The steps in an order in which rounds are left for each, and at which time it dies there."""
-WAYS: Final[Mapping[str, tuple[Way[Target], str, int]]] = {
-    "postgresql": (POSTGRESQL, "driver", 1),
-    "postgresql, tasks": (POSTGRESQL, "executors", 2),
-    "delta, current, tasks": (TARGETS["delta, current"], "executors", 3),
-    "files, tasks": (TARGETS["files"], "executors", 10),
-    "kafka, tasks": (TARGETS["kafka"], "executors", 12),
+_OF_SINK: Final = {Step.WRITING: 2, Step.WRITTEN: 1}
+WAYS: Final[Mapping[str, tuple[Way[Target], str, int, Mapping[Step, int]]]] = {
+    "postgresql": (POSTGRESQL, "driver", 1, STEPS),
+    "delta, current, tasks": (TARGETS["delta, current"], "executors", 3, _OF_SINK),
+    "files, tasks": (TARGETS["files"], "executors", 10, _OF_SINK),
+    "kafka, tasks": (TARGETS["kafka"], "executors", 12, _OF_SINK),
 }
-"""Sinks, who writes them, and the seed of a random program: one of those that merge in transactions, of lakes, of those
-that write a file again, and of those that count what they wrote. For others a row that comes again is any row."""
+"""Sinks, who writes them, the seed of a random program, and steps: a snapshot's own are the same for all sinks.
+
+One of those that merge in transactions, of lakes, of those that write a file again, and of those that count what they
+wrote. For others a row that comes again is any row.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -49,13 +52,13 @@ def place(cassandra: LocalCassandra, kafka: LocalKafka, tmp_path_factory: pytest
 def test_a_stream_that_is_killed_at_each_step_of_its_snapshot_and_behind_it_resumes_at_the_range(
     place: Place, tmp_path: Path, ground: Ground, name: str
 ) -> None:
-    way, execution, seed = WAYS[name]
+    way, execution, seed, steps = WAYS[name]
     if (trouble := way.missing()) is not None:
         pytest.skip(trouble)
     table = "killed_" + "_".join(name.replace(",", "").split())
     with copied(place, table, tmp_path, way.new(ground), execution=execution, seed=seed) as copy:
         rows = 0
-        for step, time in STEPS.items():
+        for step, time in steps.items():
             with copy.stream("dying", (dying_snapshot.__file__, step, str(time))) as dying:
                 assert dying.ended(SECONDS) == -signal.SIGKILL, f"{step}\n{dying.words()}"
             assert copy.rows >= rows, step
