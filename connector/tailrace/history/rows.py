@@ -379,26 +379,28 @@ def _of_an_earlier_table(
     would be gone.
     """
     base = rows.bases.get(name)
-    own = _own_keys(name)
-    known = None if base is None or not base.read else next((row for row in base.rows if row.key in own), None)
-    if known is None:
+    table_keys = _own_keys(name)
+    known_row = (
+        None if base is None or not base.read else next((row for row in base.rows if row.key in table_keys), None)
+    )
+    if known_row is None:
         return None
     if (id := _another_id(rows, written_rows, name)) is not None:
         return id.written if id.written < rows.written(name) else None
-    own_rows = [row for key, row in written_rows if key in own]
+    own_rows = [row for key, row in written_rows if key in table_keys]
     if any(row.cells for row in own_rows):
         return None
     updates = (update for update in mutation.updates if update.table.name in ("tables", "views"))
     dropped = [deletions_of(update).newest((name[1],)) for update in updates]
     dropped += [row.deletion.written for row in own_rows if row.deletion is not None]
     until = max(dropped, default=NEVER)
-    return until if NEVER < until < known.written else None
+    return until if NEVER < until < known_row.written else None
 
 
 def _another_id(rows: SchemaRows, written_rows: Iterable[tuple[RowKey, Row]], name: Name) -> Cell | None:
     """The id of a table, where it is not the one that is known by a name, and the mutation does not create it."""
-    own, definition = _own_keys(name), rows.definitions.get(name)
-    cells = (cell for key, row in written_rows if key in own for cell in row.cells)
+    table_keys, definition = _own_keys(name), rows.definitions.get(name)
+    cells = (cell for key, row in written_rows if key in table_keys for cell in row.cells)
     id = next((cell for cell in cells if cell.column.name == "id" and cell.value is not None), None)
     if id is None or definition is None or id.value == definition.id.bytes:
         return None

@@ -220,12 +220,12 @@ def named_as(table: Table, newest: Table) -> Table:
     if table.id != newest.id:
         return table
     now = {column.name_bytes: column for column in newest.columns}
-    known: dict[tuple[int, int], CqlType] = {}
+    named_types: dict[tuple[int, int], CqlType] = {}
 
     def renamed(column: Column, present: Column | None) -> Column:
         if present is None:
             return column
-        return replace(column, type=_named_as(column.type, present.type, known))
+        return replace(column, type=_named_as(column.type, present.type, named_types))
 
     keys = zip(table.key, newest.key, strict=True)
     key = [replace(renamed(was, now), name=now.name, name_bytes=now.name_bytes) for was, now in keys]
@@ -238,15 +238,15 @@ def named_as(table: Table, newest: Table) -> Table:
     )
 
 
-def _named_as(written: CqlType, newest: CqlType, known: dict[tuple[int, int], CqlType]) -> CqlType:
-    """`known` are the types that were met, by those of `written` and `newest`: a type may stand in many places."""
+def _named_as(written: CqlType, newest: CqlType, named_types: dict[tuple[int, int], CqlType]) -> CqlType:
+    """`named_types` are those that were met, by the ids of `written` and `newest`: a type may stand in many places."""
     if (written.kind, written.name) != (newest.kind, newest.name) or len(written.args) > len(newest.args):
         return written
-    place = id(written), id(newest)
-    if place not in known:
-        args = tuple([_named_as(*pair, known) for pair in zip(written.args, newest.args, strict=False)])
-        known[place] = replace(written, args=args, fields=newest.fields[: len(written.fields)])
-    return known[place]
+    both_ids = id(written), id(newest)
+    if both_ids not in named_types:
+        args = tuple([_named_as(*pair, named_types) for pair in zip(written.args, newest.args, strict=False)])
+        named_types[both_ids] = replace(written, args=args, fields=newest.fields[: len(written.fields)])
+    return named_types[both_ids]
 
 
 @cache
