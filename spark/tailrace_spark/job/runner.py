@@ -148,14 +148,14 @@ def _require_written(outcomes: Iterable[Outcome]) -> None:
 class ExecutorShares:
     """As Shares: a batch of `with_head`. `published` are all schemas by id, in a copy that stays as it is.
 
-    `partitions` counts those of each topic that it has records of; None: these are in any, whatever their tokens.
+    `partitions` counts those of each topic that it has records of.
     """
 
     tasks: TaskRunner
     frame: DataFrame
     table: StreamTable
     published: Mapping[bytes, SchemaEntry]
-    partitions: Mapping[str, int | None]
+    partitions: Mapping[str, int]
     read_back: ReadBack | None = None
 
     def schemas(self) -> Iterable[SchemaEntry]:

@@ -270,10 +270,9 @@ class SnapshotRun:
             raise ValueError(f"{table}: no round is planned")
         began = time.monotonic()
         entry = self._context.entry(table)
-        partitions = None
-        if not self._sink.capabilities.ordered:
-            partitions = self._context.partitions_of(entry.topic)
-        else:  # a sink that appends leaves out what it has by place, so a snapshot has some of its own
+        partitions = self._context.partitions_of(entry.topic)
+        if self._sink.capabilities.ordered:
+            # A sink that appends leaves out what it has by place, so a snapshot has some of its own.
             entry = replace(entry, topic=f"{entry.topic}{SNAPSHOT_MARK}{snapshot.id}")
         round_position = RoundPosition(entry.topic, noted.number, partitions)
         # A node that only tasks cannot reach would hold up its ranges for ever.
@@ -287,7 +286,7 @@ class SnapshotRun:
                 if self._context.find(snapshot.table) != table:
                     log.info("%s was altered, or dropped, while it was read: the range is read again", table)
                     return
-                ends = self._ends(round_position, len(slots))
+                ends = self._ends(round_position)
                 written = Written(
                     read,
                     round_position,
@@ -313,12 +312,12 @@ class SnapshotRun:
             )  # fmt: skip
         log.debug("%s: %.1f %% are read, %d rows", snapshot.table, 100 * done.share, done.rows)
 
-    def _ends(self, position: RoundPosition, slots: int) -> Offsets:
+    def _ends(self, position: RoundPosition) -> Offsets:
         """The offsets behind a round, for the sink's tasks; of a topic's own partitions those of the log."""
-        if position.partitions is None:
-            return {(position.topic, slot): position.end for slot in range(slots)}
-        _, log_offsets = self._planned.committed()
         keys = [(position.topic, partition) for partition in range(position.partitions)]
+        if self._sink.capabilities.ordered:
+            return dict.fromkeys(keys, position.end)
+        _, log_offsets = self._planned.committed()
         return {key: log_offsets.get(key, 0) for key in keys}
 
     def _end(self, snapshot: TableSnapshot, state: State, reason: str) -> None:

@@ -125,7 +125,6 @@ class RoundWriter:
         if tasks is not None:
 
             def shares() -> ExecutorShares:
-                # The number is that of the topic's partitions, where records stand in those of their tokens.
                 topics, frame = {written.position.topic: written.position.partitions}, _sorted(written.read.frame)
                 return ExecutorShares(tasks, frame, written.table, written.schemas, topics)
 

@@ -39,14 +39,14 @@ HEAD: Final = tuple(SCHEMA.names[:-3])
 
 @dataclass(frozen=True, slots=True)
 class RoundPosition:
-    """Where a round's records stand: their topic, and the first offset.
+    """Where a round's records stand: in a topic of so many `partitions`, in that of their token, as changes of the log.
 
-    `partitions`: of the topic, where records stand in the partition of their token; None: in that of their slot.
+    So a sink that keeps the number of a change's partition has all changes of a key in one.
     """
 
     topic: str
     number: int
-    partitions: int | None
+    partitions: int
 
     @property
     def first(self) -> int:
@@ -58,9 +58,9 @@ class RoundPosition:
         """The offset behind all that records of the round may have."""
         return self.number + 1 << ROW_BITS
 
-    def partition(self, token: int, slot: int) -> int:
+    def partition(self, token: int) -> int:
         """The partition of a record."""
-        return slot if self.partitions is None else partition(token, self.partitions)
+        return partition(token, self.partitions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class RoundReader:
 
     def _batch(self, records: Records, schema_id: bytes, slot: int) -> pa.RecordBatch:
         count = len(records.tokens)
-        partitions = [self.position.partition(token, slot) for token in records.tokens]
+        partitions = [self.position.partition(token) for token in records.tokens]
         first = self.position.first
         columns = (
             [Op.READ.value] * count, records.tokens, records.written, records.ttl, records.expires, records.digests,

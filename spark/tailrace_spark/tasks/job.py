@@ -30,13 +30,12 @@ class TaskRunner:
         writer: DataWriter,
         table: StreamTable,
         schemas: Mapping[bytes, SchemaEntry],
-        partitions: Mapping[str, int | None],
+        partitions: Mapping[str, int],
         read_back: ReadBack | None = None,
     ) -> list[Outcome]:
         """The outcomes of all Kafka partitions that a batch of `with_head` has records of.
 
-        `partitions` counts those of each topic; None: records stand in any, whatever their tokens. `schemas` is a copy,
-        which stays as it is.
+        `partitions` counts those of each topic. `schemas` is a copy, which stays as it is.
         Raises what Spark raises where a job fails: what tasks can tell is in the outcomes.
         """
         partition_writer = PartitionWriter(

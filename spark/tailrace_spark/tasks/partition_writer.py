@@ -198,7 +198,7 @@ class PartitionWriter:
     generations: Broadcast[StreamTable]
     known_until: int | None
     schemas: Broadcast[TaskSchemas]
-    partitions: Mapping[str, int | None]
+    partitions: Mapping[str, int]
     settings: TaskSettings
     read_back: ReadBack | None = None
 
@@ -249,8 +249,7 @@ class _PartitionRecords:
             filters = settings.filters(newest=lambda changed, _: schemas.newest(changed))
         for batch in self._batches:
             records = assigned_here(pa.Table.from_batches([batch]), table, settings.prefix)
-            count = writer.partitions[topic]
-            if count is not None and not all_owned(records, partition, count):
+            if not all_owned(records, partition, writer.partitions[topic]):
                 raise HereOnlyError(f"{topic}, partition {partition}, has keys that another partition has")
             self.counts += replace(counts_of(records), traces=traces_of(batch))
             self._end = pc.max(records.column("offset")).as_py() + 1

@@ -17,11 +17,12 @@ from tailrace_common.settings import Settings
 from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table import Table
+from tailrace_schemas.tokens import partition
 from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.job.metrics import StreamMetrics
 from tailrace_spark.job.progress import SinkInfo
 from tailrace_spark.job.snapshot_run import SnapshotRun
-from tailrace_spark.job.snapshot_writing import ReadRound
+from tailrace_spark.job.snapshot_writing import ReadRound, Written
 from tailrace_spark.sinks.protocol import Capabilities
 from tailrace_spark.snapshot.progress import Snapshots, State
 from tailrace_spark.snapshot.ranges import Estimates, Limits, TokenRange
@@ -104,7 +105,7 @@ class Cluster:
 
     def partitions_of(self, topic: str) -> int:
         del topic
-        return 1
+        return 12
 
     def entry(self, table: Table) -> SchemaEntry:
         return SchemaEntry(schema_id=b"", topic=f"t.{table}", table=table, avro="")
@@ -138,15 +139,22 @@ def run_of(
     *,
     own_notes: bool = True,
     timer: Callable[[], float] = lambda: 0.0,
+    ordered: bool = False,
+    write: Callable[[Written], None] = lambda _: None,
 ) -> SnapshotRun:
-    """`summary` is what becomes of each range in the sink."""
-    writer: Any = SimpleNamespace(write=lambda *_: summary or Summary())
+    """`summary` is what becomes of each range in the sink, and `write` is given it."""
+
+    def written(read: Written, _: object) -> Summary:
+        write(read)
+        return summary or Summary()
+
+    writer: Any = SimpleNamespace(write=written)
     planned: Any = SimpleNamespace(committed=lambda: (0, {}), begun=lambda: False)
     context: Any = cluster
     spark: Any = SimpleNamespace(
         sparkContext=SimpleNamespace(setJobGroup=lambda *_: None, setLocalProperty=lambda *_: None)
     )
-    sink: Any = SimpleNamespace(capabilities=Capabilities())
+    sink: Any = SimpleNamespace(capabilities=Capabilities(ordered=ordered))
     return SnapshotRun(
         spark, Settings(), sink, notes, context, writer, planned, own_notes=own_notes, alone=threading.Lock(),
         metrics=metrics or StreamMetrics(), clock=lambda: 1.0, timer=timer,
@@ -208,6 +216,21 @@ def test_rows_that_a_sink_refuses_are_counted_and_said(cluster: Cluster, caplog:
 
 
 DONE = (State.DONE, "")
+
+
+@pytest.mark.promise("snapshots.once")
+def test_rows_of_a_key_have_the_partition_of_its_changes_in_sinks_that_append(cluster: Cluster) -> None:
+    """Such a sink may choose a partition of its own by it: a row that was read stood in another than later changes."""
+    rounds: list[Written] = []
+    run = run_of(cluster, MemoryNotes(), ordered=True, write=rounds.append)
+    run.step()
+    [read] = rounds
+    assert read.position.topic.startswith("t.shop.people@")
+    for token in (-(2**63), 0, 2**63 - 1):
+        assert read.position.partition(token) == partition(token, 12)
+    assert read.ends == {(read.position.topic, number): read.position.end for number in range(12)}
+
+
 UNREADABLE = "tokens (1, 2] of shop.people cannot be read: READ_TOO_MANY_TOMBSTONES"
 
 

@@ -18,12 +18,11 @@ from tailrace_spark.snapshot.stream_rows import RoundPosition, RoundReader, dist
 from tests.unit.tables import table
 
 
-def test_rounds_have_offsets_of_their_own_and_records_the_partition_of_their_slot_or_token() -> None:
-    first, second = RoundPosition("t@1", 0, None), RoundPosition("t@1", 1, None)
+def test_rounds_have_offsets_of_their_own_and_records_the_partition_of_their_token() -> None:
+    first, second = RoundPosition("t@1", 0, 5), RoundPosition("t@1", 1, 5)
     assert (first.first, first.end) == (0, second.first)
     assert second.end == 2 << ROW_BITS
-    assert first.partition(-(2**63), 3) == 3
-    assert RoundPosition("t", 0, 5).partition(2**62, 3) == partition(2**62, 5)
+    assert first.partition(2**62) == partition(2**62, 5)
 
 
 @pytest.mark.promise("snapshot.unreadable")
@@ -40,7 +39,7 @@ def test_a_slot_that_cannot_be_read_says_why_and_whether_it_ever_will_be(
     orders = table({"id": "int"}, name="orders", keyspace="shop")
     settings = SnapshotSettings(table="shop.orders", rows="changes")
     reading = TableReading(settings, orders, (5, 0), "dc1")
-    rounds = RoundReader(reading, ((), ()), RoundPosition("t", 0, None), ((0, 1),))
+    rounds = RoundReader(reading, ((), ()), RoundPosition("t", 0, 5), ((0, 1),))
     batches = list(rounds.rows([pa.record_batch({"id": [0]})]))
     rows = [row for batch in batches for row in batch.select(["slot", "problem", "final"]).to_pylist()]
     assert rows == [{"slot": slot, "problem": str(error), "final": final} for slot in (0, 1)]

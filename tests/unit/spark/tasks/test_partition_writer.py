@@ -115,7 +115,6 @@ def written_by(
     *,
     masks: Masks | None = None,
     early: bool = False,
-    partitions: Mapping[str, int | None] | None = None,
     where: str | None = None,
 ) -> list[Outcome]:
     """The outcomes of a task, as the driver gets them."""
@@ -126,7 +125,7 @@ def written_by(
         cast(Broadcast[StreamTable], Sent(GENERATIONS)),
         None,
         cast(Broadcast[TaskSchemas], Sent(TaskSchemas.of(SCHEMAS))),
-        {TOPIC: 2} if partitions is None else partitions,
+        {TOPIC: 2},
         TaskSettings(PREFIX, masks, early, mixed=False, filters=filters),
     )
     return outcomes_of(row.column(COLUMN)[0].as_py() for row in writer.outcomes(batches(rows)))
@@ -176,8 +175,6 @@ def test_keys_of_another_partition_are_told_before_anything_is_written() -> None
     first, second = written_by(rows)
     assert first == HereOnly((TOPIC, 0), f"{TOPIC}, partition 0, has keys that another partition has")
     assert told(second).summary == Summary(2, 2)
-    anywhere = written_by(rows, partitions={TOPIC: None})
-    assert [told(outcome).summary.changes for outcome in anywhere] == [4, 2]
 
 
 @pytest.mark.promise("tasks.truncations-of-logs")
