@@ -15,9 +15,10 @@ from functools import lru_cache
 from typing import Final
 
 from tailrace_schemas.change import Cell, Change, ColumnDeletion, Op
+from tailrace_schemas.cql.order import BY_BYTES, sortable
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.cql.values import join_key, split_key
-from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.errors import DecodeError, SettingsError
 from tailrace_schemas.table import Column, ColumnKind, DroppedColumn, Table, columns_by_name
 
 MASK: Final = b"***"
@@ -100,6 +101,7 @@ class Masks:
     """Masks changes by rules, of which the first that matches a column holds; `key` is the secret of hashes.
 
     A hash is HMAC-SHA-256 of Cassandra's bytes, in hexadecimal digits: equal values have equal ones, in every table.
+    Of a set's elements whose equal values may have other bytes it is that of the form in which they compare.
     """
 
     def __init__(self, rules: Sequence[Rule], key: bytes = b"") -> None:
@@ -242,11 +244,27 @@ class Masks:
         if kind == "map":
             return _Seen(replace(column, type=CqlType("map", (args[0], _TEXT))), value=convert)
         if kind == "set" and rule.way is Way.HASH:
-            return _Seen(replace(column, type=CqlType("set", (_TEXT,))), path=convert)
+            return _Seen(replace(column, type=CqlType("set", (_TEXT,))), path=self._element_hash(args[0]))
         rule_words = f"{rule.way} of {table}.{column.name}"
         raise SettingsError(
             f"stream.columns: {rule_words}: it is a {column.type}, of which changes tell parts; drop it"
         )
+
+    def _element_hash(self, element: CqlType) -> _Convert:
+        """What hashes a set's elements, so that those have one hash that Cassandra takes for one element.
+
+        A removal may name an element by other bytes than it was added by, such as 1.00 for 1.0.
+        """
+        if element.kind in BY_BYTES:
+            return self._hash
+
+        def hashed(path: bytes) -> bytes:
+            try:
+                return self._hash(sortable(element, path, False))
+            except DecodeError:  # bytes that are no value are equal to no others
+                return self._hash(path)
+
+        return hashed
 
     def _hash(self, value: bytes) -> bytes:
         return hmac.digest(self._key, value, "sha256").hex().encode()

@@ -24,6 +24,13 @@ from tailrace_schemas.cql.types import LEXICAL_UUID, CqlType
 from tailrace_schemas.cql.vint import write_unsigned
 from tailrace_schemas.errors import TruncatedError
 
+BY_BYTES: Final = frozenset(
+    {
+        "ascii", "bigint", "blob", "date", "inet", "int", "smallint", "text", "time", "timestamp", "timeuuid",
+        "tinyint", "uuid",
+    }
+)  # fmt: skip
+"""Of these types values are equal to Cassandra exactly where their bytes are (compareCustom of each, BYTE_ORDER)."""
 INVERTED: Final[bytes] = bytes(255 - value for value in range(256))
 _SIGN_OF_EACH: Final = 0x8080808080808080
 # Beyond every digits - scale: scales have 32 bits, and no value has 2^34 digits.

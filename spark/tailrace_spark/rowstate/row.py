@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from tailrace_schemas.change import EXPIRED_TTL, Cell, Change, Deletion, Marker, Op
-from tailrace_schemas.cql.order import sortable
+from tailrace_schemas.cql.order import BY_BYTES, sortable
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.streams import Assignment
 from tailrace_spark.rowstate.cells import CellState, covers, keep_newest_shards, newer_cell, newer_marker, shards
@@ -23,14 +23,6 @@ NO_DELETION: Final = -(2**63)
 _EARLIEST: Final = -(2**63) + 1
 """The write time before all others that clients may choose."""
 PathKey = Callable[[bytes], bytes]
-
-# Of these, values are equal to Cassandra exactly where their bytes are (their classes' compareCustom; BYTE_ORDER).
-_BY_BYTES: Final = frozenset(
-    {
-        "ascii", "bigint", "blob", "date", "inet", "int", "smallint", "text", "time", "timestamp", "timeuuid",
-        "tinyint", "uuid",
-    }
-)  # fmt: skip
 
 
 @dataclass(slots=True, init=False)
@@ -299,7 +291,7 @@ def path_key(cql_type: CqlType) -> PathKey | None:
     # A set's elements and a map's keys are compared by their type (CollectionType.cellPathComparator). So 1.0 and 1.00
     # in a set of decimals are one element, and so are a user type's value and the same with nulls at its end.
     # A list's time UUIDs and a user type's field numbers are equal only where their bytes are.
-    if cql_type.kind not in ("map", "set") or cql_type.args[0].kind in _BY_BYTES:
+    if cql_type.kind not in ("map", "set") or cql_type.args[0].kind in BY_BYTES:
         return None
     element = cql_type.args[0]
     return lambda path: sortable(element, path, False)

@@ -88,6 +88,24 @@ def test_each_way() -> None:
     assert [cell.written for cell in found.cells] == [cell.written for cell in change.cells]
 
 
+@pytest.mark.parametrize(
+    ("element", "added", "removed"),
+    [("decimal", "000000010a", "0000000264"), ("frozen<addr>", "0000000178ffffffff", "0000000178")],
+)
+def test_an_element_of_a_set_is_removed_by_other_bytes_of_it(element: str, added: str, removed: str) -> None:
+    """As 1.0 by 1.00, and a value of a user type by what it was before the type got a field."""
+    of = table({"id": "int"}, {}, {}, {"tags": f"set<{element}>"}, keyspace="shop", name="people")
+    [tags] = of.regular
+    hidden, change = masks(tags="hash"), Log(of).update((1,), (), 10)
+
+    def path(data: str, value: bytes | None) -> bytes | None:
+        masked = hidden.change(replace(change, cells=(Cell(tags, bytes.fromhex(data), 10, None, None, value),)))
+        assert masked is not None
+        return masked.cells[0].path
+
+    assert path(added, b"") == path(removed, None) != path("00", None)
+
+
 def test_tombstones_stay_and_deletions_of_columns_follow_their_column() -> None:
     change = LOG.update(("de", 7), (3,), 10, age=None, note=None, tags={"=": 0}, phones={"=": 0})
     found = masks(age="hash", tags="rename labels", phones="drop").change(change)
