@@ -25,6 +25,7 @@ from tailrace_common.sections.stream import StreamSettings
 from tailrace_common.selection import listed
 from tailrace_common.settings import Settings
 from tailrace_common.unreachable import problem_and_remedy, with_next_try
+from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Summary
@@ -101,6 +102,7 @@ class SnapshotRun:
         self._reading = False
         self._failures = 0
         self._value: Snapshots | None = None
+        self._entry: SchemaEntry | None = None
         self.patience: float | None = None
         """Seconds until an attempt is given up, of a stream that ends by itself; None: never."""
 
@@ -274,6 +276,7 @@ class SnapshotRun:
         if self._sink.capabilities.ordered:
             # A sink that appends leaves out what it has by place, so a snapshot has some of its own.
             entry = replace(entry, topic=f"{entry.topic}{SNAPSHOT_MARK}{snapshot.id}")
+        entry = self._same_object(entry)
         round_position = RoundPosition(entry.topic, noted.number, partitions)
         # A node that only tasks cannot reach would hold up its ranges for ever.
         stays = self._failures < _STRICT_ATTEMPTS
@@ -298,6 +301,17 @@ class SnapshotRun:
                 self._written(snapshot, read, time.monotonic() - began, summary)
         finally:
             self._reading = False
+
+    def _same_object(self, entry: SchemaEntry) -> SchemaEntry:
+        """That of the round before, where nothing has changed: sinks keep what they make of a definition by identity.
+
+        They keep it for good, and so would the driver and each worker process have it once more for each round.
+        """
+        last = self._entry
+        if last is None or (last, last.announced) != (entry, entry.announced):
+            self._entry = entry
+            return entry
+        return last
 
     def _written(self, snapshot: TableSnapshot, read: ReadRound, seconds: float, summary: Summary) -> None:
         least = next_least(snapshot.least, self._context.limits.split_octets, read.largest)

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -70,7 +71,8 @@ class Cluster:
         return list(self._tables.values())
 
     def find(self, name: str) -> Table | None:
-        return self._tables.get(name)
+        found = self._tables.get(name)
+        return None if found is None else replace(found)  # made anew of each answer
 
     def drop(self, name: str) -> None:
         del self._tables[name]
@@ -229,6 +231,19 @@ def test_rows_of_a_key_have_the_partition_of_its_changes_in_sinks_that_append(cl
     for token in (-(2**63), 0, 2**63 - 1):
         assert read.position.partition(token) == partition(token, 12)
     assert read.ends == {(read.position.topic, number): read.position.end for number in range(12)}
+
+
+@pytest.mark.parametrize("ordered", [True, False], ids=["appending", "merging"])
+def test_all_rounds_of_a_table_have_one_definition(cluster: Cluster, ordered: bool) -> None:
+    """Sinks keep 100 KiB and more for each, on the driver and in each worker process."""
+    cluster.limits = Limits(1 << 20, 4, 1)
+    rounds: list[Written] = []
+    run = run_of(cluster, MemoryNotes(), ordered=ordered, write=rounds.append)
+    while len(rounds) < 6:
+        assert run.step()
+    entries = {id(entry): entry for read in rounds for entry in read.schemas.values()}
+    names = [str(entry.table) for entry in entries.values()]
+    assert len(names) == len(set(names)) < len(rounds)
 
 
 UNREADABLE = "tokens (1, 2] of shop.people cannot be read: READ_TOO_MANY_TOMBSTONES"
