@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from itertools import groupby
 from operator import itemgetter
 from typing import Final, Protocol, Self
@@ -77,8 +77,7 @@ class TaskSchemas(Mapping[bytes, SchemaEntry]):
     def __getitem__(self, schema_id: bytes) -> SchemaEntry:
         entry = self._entries.get(schema_id)
         if entry is None:
-            pickled = self.pickled[schema_id]
-            entry = self._entries[schema_id] = pickle.loads(pickled)  # noqa: S301 - our driver's bytes, sent by Spark
+            entry = self._entries[schema_id] = _entry_of(self.pickled[schema_id])
         return entry
 
     def newest(self, table: Table) -> Table:
@@ -94,6 +93,16 @@ class TaskSchemas(Mapping[bytes, SchemaEntry]):
     def __reduce__(self) -> tuple[type[Self], tuple[Mapping[bytes, bytes], Mapping[UUID, bytes]]]:
         """Without the entries."""
         return type(self), (self.pickled, self.newest_ids)
+
+
+@cache
+def _entry_of(pickled: bytes) -> SchemaEntry:
+    """One object for all that were sent: where a schema is new all are sent again, of whatever tables.
+
+    Sinks keep what they make of a definition by its identity, for good, and so does this.
+    """
+    entry: SchemaEntry = pickle.loads(pickled)  # noqa: S301 - our driver's bytes, sent by Spark
+    return entry
 
 
 @dataclass(frozen=True, slots=True)
