@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final, Literal
 
 from tailrace_schemas.avro.encode import Encoder
@@ -80,9 +81,14 @@ def _value(encoder: Encoder, topic: str, text: str, part: str) -> bytes:
     return packed(encoded)
 
 
+@lru_cache(maxsize=4096)
 def entry_from_record(key: bytes, value: bytes) -> SchemaEntry:
     """The entry of one record of `<prefix>.schemas`. Raises CorruptError for a record of another kind, whatever it is:
-    anybody who may write to the topic can put anything there."""
+    anybody who may write to the topic can put anything there.
+
+    All readers of a process have one object of it. For sinks keep what they make of a table by its identity, for good,
+    and streams into one sink, one after the other, have readers of their own.
+    """
     try:
         if len(key) not in (4, 8):
             raise ValueError(f"its key has {len(key)} bytes; a schema id has 8, or a registry's 4")

@@ -75,6 +75,16 @@ def test_a_schema_that_is_announced_again_has_the_later_offset() -> None:
         assert reader.malformed == 0
 
 
+def test_a_reader_that_comes_later_has_the_same_definitions() -> None:
+    """Else a sink would make more of each with every stream that writes into it."""
+    tables = []
+    for _ in range(2):
+        with SchemaReader({}, "p", partition=Partition(GOOD)) as reader:
+            reader.refresh()
+            tables.append(reader[GOOD[0][0]].table)
+    assert tables[0] is tables[1]
+
+
 def later(announced: Iterable[Table], events: Iterable[Told], *, epochs: bool = False) -> list[UUID]:
     """The ids of the tables in the order in which a reader has them, from definitions announced in that order."""
     definitions = [(value_id, value) for one in announced for (value_id, value), _ in [records_of(one)]]
