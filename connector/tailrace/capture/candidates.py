@@ -141,7 +141,7 @@ class Candidates:
                 self._ends.add(id)
         read_up_to = self._ends.read_up_to
         self._recovery.look(listing, read_up_to, self._register, self._ends.quarantined)
-        excused = {*self._ends.quarantined, *self._recovery.open_files, current}
+        excused = {*self._ends.quarantined, *self._recovery.at_hand, current}
         self._register.suspect(id for id in self._recovery.holding if id > read_up_to)
         starts = partial(starts_run, present, self._keys)
         for loss in self._register.look(position, read_up_to, listing, excused, starts):

@@ -43,7 +43,7 @@ class Recovery:
         self._keys = keys
         self._looked = False
         self._taken: set[int] = set()
-        self._next: int | None = None  # the first segment of the commit log's that is not open yet
+        self._waiting = frozenset[int]()  # segments of the commit log's that are not open yet
         self.upto = Position(epoch, -1, 0)
         """Up to where mutations of the segment that is read now were handed out."""
 
@@ -53,8 +53,13 @@ class Recovery:
         return frozenset() if self._unindexed is None else self._unindexed.holding
 
     @property
-    def open_files(self) -> frozenset[int]:
-        """Segments without an index of which the file is open, whatever they hold."""
+    def at_hand(self) -> frozenset[int]:
+        """Segments that cdc_raw need not have: their file is open, whatever they hold, or is to be opened in the commit
+        log."""
+        return self._open_files | self._waiting
+
+    @property
+    def _open_files(self) -> frozenset[int]:
         return frozenset() if self._unindexed is None else self._unindexed.segments
 
     def look(self, listing: Listing, read_up_to: int, register: Register, quarantined: Collection[int]) -> None:
@@ -63,18 +68,18 @@ class Recovery:
         They are looked for once, and wherever an index is known whose segment is missing. A new host (-1) misses
         nothing.
         """
-        due = not self._looked or self._next is not None or register.misses(listing, read_up_to)
+        due = not self._looked or self._waiting or register.misses(listing, read_up_to)
         if self._kept is None or read_up_to < 0 or not due:
             return
         self._looked = True
         present = {files.id for files in listing.segments if files.log is not None}
-        present |= {*quarantined, *self.open_files, *self._taken}
+        present |= {*quarantined, *self._open_files, *self._taken}
         reported = register.reported(read_up_to)
         commitlog = self._commitlog()
         logs = () if commitlog is None else only_logged(commitlog, present, read_up_to, self._keys)
         missing = [(id, path) for id, path in logs if not any(first <= id <= last for first, last in reported)]
-        room = max(0, _LOT - len(self._taken & self.open_files))
-        self._next = missing[room][0] if len(missing) > room else None
+        room = max(0, _LOT - len(self._taken & self._open_files))
+        self._waiting = frozenset(id for id, _ in missing[room:])
         for id, path in missing[:room]:
             _LOG.warning("segment %d was deleted from cdc_raw; reading it from the commit log: %s", id, path)
             self._taken.add(id)
@@ -84,7 +89,7 @@ class Recovery:
 
     def judged(self, segment: int) -> bool:
         """Whether it is known of all segments before this one whether they hold changes."""
-        if self._next is not None and self._next < segment:
+        if any(id < segment for id in self._waiting):
             return False
         return self._unindexed is None or self._unindexed.judged(segment)
 

@@ -10,12 +10,14 @@ from uuid import UUID
 
 import pytest
 
+from tailrace.capture import recovery
 from tailrace.capture.cdcraw import CdcRaw
 from tailrace.history.schema import SchemaHistory
 from tailrace.retention.missing import Register
 from tailrace.retention.spool import Spool
 from tailrace.schema.ddl_log import SchemaLog
 from tailrace.segments import kept
+from tailrace.segments.files import list_cdc_raw
 from tailrace.segments.kept import KeptSegments, Unindexed, interest_in
 from tailrace.state import Missing, Resume
 from tailrace_schemas.errors import DecodeError
@@ -450,6 +452,27 @@ def test_hundreds_of_deleted_segments_are_read_from_the_commit_log_in_lots(node:
         ids += [id for id, payload in more if payload == some(id)]
         node.record(Position(1, more[-1][0], FAR))
     assert ids == [id for id in range(5, 303) if id % 3]
+    assert node.capture.losses == ()
+
+
+@pytest.mark.promise("agent.deleted-segments")
+def test_what_waits_for_a_lot_of_its_own_is_not_lost(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The record names all of them, as an agent that waited for Kafka saw their indexes."""
+    monkeypatch.setattr(recovery, "_LOT", 2)
+    first = node.begun()
+    writers = [node.segment(id, some(id)) for id in range(5, 11)]
+    for writer in writers:
+        writer.sync(completed=True)
+    node.register.see(list_cdc_raw(node.root / "cdc_raw"))
+    resume = node.record(Position(1, 4, first.at))
+    assert resume.unread == ((5, 10),)
+    deleted(node, *range(4, 10))
+    node.start(resume)
+    ids: list[int] = []
+    while more := node.read():
+        ids += [id for id, _ in more]
+        node.record(Position(1, ids[-1], FAR))
+    assert ids == list(range(5, 11))
     assert node.capture.losses == ()
 
 
