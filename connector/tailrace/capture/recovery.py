@@ -94,12 +94,12 @@ class Recovery:
         return self._unindexed is None or self._unindexed.judged(segment)
 
     def applies(self, files: SegmentFiles, segments: Mapping[int, SegmentFiles], *, early: bool) -> bool:
-        """Whether a segment holds changes and gets no index any more: it is gone, or a later one of `segments` has its
-        index. Early mode reads what still stands by itself."""
-        if files.id not in self.holding or files.index is not None:
-            return False
+        """Whether a segment holds changes and gets no index any more: its log is gone, whatever its index says, or a
+        later one of `segments` has its index. Early mode reads what still stands by itself."""
+        if files.id not in self.holding or files.log is None:
+            return files.id in self.holding
         later = (successor for id, successor in segments.items() if id > files.id and successor.index is not None)
-        return files.log is None or (not early and any(is_genuine(successor) for successor in later))
+        return files.index is None and not early and any(is_genuine(successor) for successor in later)
 
     def open(self, segment: int, offset: int) -> OpenSegment | None:
         """Open a segment of `holding`, to be read behind an offset."""

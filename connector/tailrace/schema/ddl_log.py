@@ -193,7 +193,9 @@ class SchemaLog:
     def _list(self) -> None:
         segments = list_both(self._directory, self._spool).segments
         self._files = {files.id: files for files in segments}
-        self._kept.unindexed.indexed([files.id for files in segments if files.index is not None])
+        self._kept.unindexed.indexed(
+            [files.id for files in segments if files.log is not None and files.index is not None]
+        )
         for files in segments:
             # One with an index stays until it is released, and that comes behind its reading.
             if files.log is not None and files.index is None:

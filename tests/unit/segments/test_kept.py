@@ -477,6 +477,20 @@ def test_what_waits_for_a_lot_of_its_own_is_not_lost(node: Node, monkeypatch: py
 
 
 @pytest.mark.promise("agent.deleted-segments")
+def test_a_log_that_was_deleted_without_its_index_is_read_from_the_commit_log(node: Node) -> None:
+    first = node.begun()
+    for id in (5, 6, 7):
+        node.segment(id, some(id)).sync(completed=True)
+    node.register.see(list_cdc_raw(node.root / "cdc_raw"))
+    resume = node.record(Position(1, 4, first.at))
+    for id in (5, 6):
+        (node.root / "cdc_raw" / f"CommitLog-7-{id}.log").unlink()
+    node.start(resume)
+    assert [id for id, _ in node.read()] == [5, 6, 7]
+    assert node.capture.losses == ()
+
+
+@pytest.mark.promise("agent.deleted-segments")
 def test_what_somebody_deleted_under_a_running_agent_is_read_or_reported_by_ids(node: Node) -> None:
     """From the commit log, where that still has it; else each id is lost, once. No listing ever showed them."""
     node.published()
