@@ -83,9 +83,9 @@ class Parking:
     def retry(self, changed: bool) -> Iterator[Unparked]:
         """The mutations that can be published by now; to be iterated over to the end. Raises ServiceError.
 
-        All are tried where the schema has `changed`, and at the start of the session. Those that are in no dead letter
-        yet are also tried from time to time, after a look at the cluster's schema. What is new of a table that others
-        wait for counts as a change, whoever read it.
+        All are tried where the schema has `changed`, and at the start of the session. Those of tables of which some are
+        in no dead letter yet are also tried from time to time, after a look at the cluster's schema. What is new of a
+        table that others wait for counts as a change, whoever read it.
         """
         changed, self._begun = changed or not self._begun, True
         if not self._lot.lots:
@@ -99,7 +99,9 @@ class Parking:
             self._backoff.reset()
             yield from self._attempt(self._lot.lots)
         elif due:
-            yield from self._attempt(lot for lot in self._lot.lots if not lot.dead)
+            # What dead letters told of goes too where its table can: it was written before.
+            waiting = {lot.table for lot in self._lot.lots if not lot.dead}
+            yield from self._attempt(lot for lot in self._lot.lots if lot.table in waiting)
         if changed or due:
             self._next = self._environment.clock() + self._backoff.next()
 

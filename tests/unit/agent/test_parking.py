@@ -301,6 +301,20 @@ def test_a_topic_that_kafka_refuses_parks_its_table_alone() -> None:
 
 
 @pytest.mark.promise("agent.refused-table-alone")
+def test_what_a_dead_letter_told_of_comes_before_what_waits_for_the_same_topic() -> None:
+    """Kafka takes nothing for it until long after the letter; the next change of its table is parked then."""
+    world = world_with([*entries("a"), *entries("b", SECRET)], final=False, limits=replace(DEAD, parked_seconds=3))
+    world.tables.append(SECRET)
+
+    def come() -> None:
+        if parked(world) == [(1, "late", (2,), True)] and not world.log.segments[1][2:]:
+            world.log.append(1, entries("c", SECRET), final=False)
+
+    world.live(Faults("send", 2, RefusedError("ks.late", "no right to write")), idle_waits=60, on_wait=come)
+    assert (world.keys(), parked(world)) == (list("abc"), [])
+
+
+@pytest.mark.promise("agent.refused-table-alone")
 def test_a_change_too_large_for_its_topic_goes_to_dead_letters_at_once() -> None:
     """The table's other changes go on, the segment is kept; it is published when the topic takes it."""
     world = World()
