@@ -12,7 +12,7 @@ from tailrace.publish.record import Record
 from tailrace.state import Resume
 from tailrace_common.kafka import Record as KafkaRecord
 from tailrace_common.tracing.spans import Headers
-from tailrace_schemas.errors import FencedError, ServiceError
+from tailrace_schemas.errors import FencedError, RefusedError, ServiceError
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import Internal
 
@@ -49,7 +49,7 @@ class CassandraDown(Faults):
 @dataclass(slots=True)
 class MemoryKafka:
     """What read_committed readers see, the agent's offsets, and who may write. `announced` is `.schemas`, `ends` how
-    many records there were after each commit."""
+    many records there were after each commit, `refused` the topics that it does not make."""
 
     records: list[Record] = field(default_factory=list)
     resume: Resume = field(default_factory=Resume)
@@ -60,6 +60,7 @@ class MemoryKafka:
     announced: dict[bytes, bytes] = field(default_factory=dict)
     topics: dict[str, int] = field(default_factory=dict)
     limits: dict[str, int] = field(default_factory=dict)
+    refused: set[str] = field(default_factory=set)
     notes: list[tuple[Internal, bytes, bytes]] = field(default_factory=list)
     headers: list[Headers] = field(default_factory=list)
 
@@ -168,6 +169,8 @@ class MemoryDestinations:
     def partitions(self, topic: str) -> int:
         """Create it."""
         self._faults.at("topic")
+        if topic in self._kafka.refused:
+            raise RefusedError(topic, "no right to make it")
         return self._kafka.topics.setdefault(topic, 3)
 
     def limit(self, topic: str) -> int:

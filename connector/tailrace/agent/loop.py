@@ -49,6 +49,7 @@ class Session:
         resume: Resume,
         node: Source,
         losses: Losses,
+        topics: TableTopics,
     ) -> None:
         self._environment = environment
         self._limits = limits
@@ -69,7 +70,7 @@ class Session:
         self._translation = Translation(environment, limits, node, capture, self._lot, self._commits.commit_open)
         self._parking = Parking(environment, limits, capture, self._translation, self._lot)
         self._letters = DeadLetters(environment, limits, node.host, capture)
-        self._topics = TableTopics(environment, limits)
+        self._topics = topics
         self._bypasses = Bypasses(environment.routing, environment.health)
         self._entries: deque[Entry] = deque()
         self._published = Published(capture, resume.position, environment.milliseconds())
@@ -336,6 +337,7 @@ class Agent:
         self._slowness = Slowness(environment.pace, environment.health, environment.clock)
         self._standstill = Standstill(environment.health, environment.clock, self._limits)
         self._losses = Losses(environment, host)
+        self._topics = TableTopics(environment, self._limits)
 
     def run(self) -> None:
         """Run until `stop`. After a failure of Kafka or of the directory it starts over from what Kafka has.
@@ -376,7 +378,9 @@ class Agent:
             _LOG.info("publishing as host %s from position %s", self._host, resume.position or "the first segment")
             with closing(environment.capture(resume)) as capture:
                 node = Source(self._host, self._datacenter, NO_POSITION, 0, 0)
-                session = Session(environment, self._limits, publisher, capture, resume, node, self._losses)
+                session = Session(
+                    environment, self._limits, publisher, capture, resume, node, self._losses, self._topics
+                )
                 with closing(session):
                     self._run_session(session, backoff)
 

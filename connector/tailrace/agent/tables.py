@@ -25,11 +25,14 @@ BYPASSING: Final = "bypassing"
 
 
 class TableTopics:
-    """Opens topics ahead of their changes. A refused one is tried again soon, then less often."""
+    """Opens topics ahead of their changes. A refused one is tried again soon, then less often.
+
+    Outlives sessions with Kafka, as what was refused in one is refused in the next.
+    """
 
     def __init__(self, environment: Environment, limits: Limits) -> None:
         self._environment = environment
-        self._refused = False
+        self._refused: set[str] = set()  # their causes in health
         self._backoff = Backoff(limits.waits)
         self._next = 0.0
 
@@ -40,21 +43,28 @@ class TableTopics:
         """
         if not changed and not (self._refused and self._environment.clock() >= self._next):
             return False
-        health = self._environment.health
-        self._refused, opened = False, False
-        for table in filter(self._environment.routing.publishes, self._environment.schema.history.tracked()):
+        tracked = filter(self._environment.routing.publishes, self._environment.schema.history.tracked())
+        tables = {f"schema of {table}": table for table in tracked}
+        for cause in self._refused - tables.keys():
+            self._recover(cause)
+        opened = False
+        for cause, table in tables.items():
             try:
-                self._environment.routing.open(table)
-                opened |= health.recover(f"schema of {table}")
+                opened |= self._environment.routing.open(table)
+                self._recover(cause)
             except HeldError as error:
-                self._refused = True
-                if health.degrade(f"schema of {table}", str(error)):
+                self._refused.add(cause)
+                if self._environment.health.degrade(cause, str(error)):
                     _LOG.error("%s", error)
         if self._refused:
             self._next = self._environment.clock() + self._backoff.next()
         else:
             self._backoff.reset()
         return opened
+
+    def _recover(self, cause: str) -> None:
+        self._refused.discard(cause)
+        self._environment.health.recover(cause)
 
 
 class SelectionWatch:

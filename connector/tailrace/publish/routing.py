@@ -177,14 +177,16 @@ class Router:
         for id in [id for id, route in self._routes.items() if not route.topic]:
             del self._routes[id]
 
-    def open(self, table: Table) -> None:
+    def open(self, table: Table) -> bool:
         """Make topic and schema of a table ready, if it is published at all; what was refused before is tried again.
+        Whether it was.
 
         Raises ServiceError, HeldError.
         """
-        self._refused.pop(table.id, None)
+        was_refused = self._refused.pop(table.id, None) is not None
         if self._route(table).topic:
             self._announce_newest(table.id)
+        return was_refused
 
     def records(self, messages: Iterable[Message]) -> list[Record]:
         """The records of those messages whose table is published, in order. Raises ServiceError, HeldError."""

@@ -315,6 +315,24 @@ def test_what_a_dead_letter_told_of_comes_before_what_waits_for_the_same_topic()
 
 
 @pytest.mark.promise("agent.refused-table-alone")
+def test_what_waits_for_a_topic_goes_first_where_another_one_s_retry_opens_it() -> None:
+    """Both are refused, and tried together: the one is free again before what waits for it is due."""
+    limits = Limits(changes=3, read=4, retry_seconds=0.5, retry_seconds_most=8, poll_seconds=0.5)
+    world = world_with(entries("a"), final=False, limits=limits)
+    world.tables.append(SECRET)
+    world.kafka.refused.add("ks.other")
+
+    def come() -> None:
+        explain(world, OTHER)()
+        for name, moment in (("b", 11), ("c", 17)):
+            if world.clock.now >= moment and entries(name, SECRET)[0] not in world.log.segments[1]:
+                world.log.append(1, entries(name, SECRET), final=False)
+
+    world.live(Faults("send", 2, RefusedError("ks.late", "no right to write")), idle_waits=60, on_wait=come)
+    assert world.keys() == list("abc")
+
+
+@pytest.mark.promise("agent.refused-table-alone")
 def test_a_change_too_large_for_its_topic_goes_to_dead_letters_at_once() -> None:
     """The table's other changes go on, the segment is kept; it is published when the topic takes it."""
     world = World()

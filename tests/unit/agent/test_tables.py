@@ -15,8 +15,10 @@ from tailrace.agent.limits import Limits
 from tailrace.agent.tables import BYPASSING
 from tailrace_common.selection import Selection
 from tailrace_schemas.change import Op, Origin
+from tailrace_schemas.errors import ServiceError
+from tests.support.kafka import Faults
 from tests.unit.agent.world import ELSEWHERE, NOTES, ORDERS, World, entries, world_with
-from tests.unit.ddl import alter, create, truncate
+from tests.unit.ddl import NOW, alter, create, drop, truncate
 
 MISTYPED = Selection(("kss.*",))
 OTHER = replace(ELSEWHERE, cdc=True)
@@ -162,3 +164,27 @@ def test_a_table_that_is_not_selected_is_nobody_s_concern() -> None:
     world.live()
     assert BYPASSING not in world.health.now.degraded
     assert world.health.now.gauges["bypassing_tables"] == 0
+
+
+@pytest.mark.parametrize("end", ["made", "dropped"])
+def test_health_says_of_a_refused_topic_while_it_is_refused(end: str) -> None:
+    """A session that ends meanwhile changes nothing in that."""
+    world = world_with(entries("a"), final=False)
+    late = replace(ORDERS, name="late", id=uuid4())
+    world.kafka.refused.add("ks.late")
+    told = list[bool]()
+
+    def come() -> None:
+        told.append("schema of ks.late" in world.health.now.degraded)
+        if len(told) == 2:
+            world.log.append(2, [create(late), *entries("b")], final=False)
+        if len(told) == 20 and end == "made":
+            world.kafka.refused.clear()
+        elif len(told) == 20:
+            world.log.append(2, [drop(late, NOW + 1), *entries("c")], final=False)
+
+    failing = Faults("commit", 3, ServiceError("Kafka is down"))
+    world.live(failing, idle_waits=80, on_wait=come)
+    assert failing.seen["start"] == 2
+    assert all(told[5:20])
+    assert world.health.now.degraded == {}
