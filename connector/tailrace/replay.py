@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -147,6 +147,8 @@ class Transactions(Protocol):
 
     def send(self, record: Record) -> None: ...
 
+    def fits(self, records: Iterable[Record]) -> bool: ...
+
     def end(self) -> None: ...
 
 
@@ -199,7 +201,7 @@ class KafkaOutlet:
     def put(self, entry: Entry) -> int:
         """Send the changes of a mutation; commit when it is time."""
         records = self._routing.records(self._messages(entry)) if self._bounds.has_table(entry) else []
-        self._make_room(size_of(records))
+        self._make_room(records)
         for record in records:
             if not self._sent:
                 self._began = self._clock()
@@ -217,11 +219,13 @@ class KafkaOutlet:
         self._sent = self._size = 0
         self.committed = self._done
 
-    def _make_room(self, size: int) -> None:
-        """A mutation of so many bytes fits into the transaction, or has one that lasts as long as it needs."""
-        if self._sent and self._size + size > self._pace.limit:
+    def _make_room(self, records: Sequence[Record]) -> None:
+        """The records of a mutation fit into the transaction, or have one that lasts as long as they need, in batches
+        that their topics take."""
+        size, fits = size_of(records), self._transactions.fits(records)
+        if self._sent and (self._size + size > self._pace.limit or not fits):
             self.finish()
-        if not self._sent and size and not self._pace.suits(size):
+        if not self._sent and size and not (self._pace.suits(size) and fits):
             self._transactions.close()
             self._transactions.open()
         self._size += size

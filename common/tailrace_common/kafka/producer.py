@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
@@ -217,6 +217,12 @@ class KafkaProducer(ABC):
     def send_tombstone(self, topic: str, partition: int, key: bytes) -> None:
         """As `send`: the end of a key in a compacted topic."""
         self.send(Tombstone(topic, partition, key))
+
+    def fits(self, records: Iterable[Outgoing]) -> bool:
+        """Whether the topics of these take as large batches as this producer makes. One that is opened from now on
+        makes no larger ones, as far as the limits are known by then."""
+        topics = {record.topic for record in records}
+        return all(self._sizes.limits.get(topic, self._batch) >= self._batch for topic in topics)
 
     def call(self, doing: str, action: Callable[[Producer], T], topic: str | None = None) -> T:
         """The client's answer, or its error in our words; `topic` is the one that it concerns, if it is one."""

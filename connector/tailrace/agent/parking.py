@@ -309,13 +309,13 @@ def publish_parked(
         except (UnknownTableError, HeldError, DecodeError) as error:
             counts.left[str(error)] += 1
             continue
-        size = size_of(records)
-        if sent and (sent >= _CHANGES_AT_ONCE or sent_bytes + size > pace.limit):
+        size, fits = size_of(records), publisher.fits(records)
+        if sent and (sent >= _CHANGES_AT_ONCE or sent_bytes + size > pace.limit or not fits):
             publisher.commit(replace(resume, parked=lot.lots), ())
             sent = sent_bytes = 0
-        if not sent and not pace.suits(size):
+        if not sent and not (pace.suits(size) and fits):
             publisher.close()
-            publisher.start()  # with transactions that may last as long as this one needs
+            publisher.start()  # with transactions that may last as long as this one needs, and batches that fit
         publisher.send_all(records)
         lot.remove(parked, (entry.offset,))
         counts.mutations += 1

@@ -30,20 +30,33 @@ KIND = "5.0.1/uncompressed"
 
 @dataclass(slots=True)
 class MemoryTransactions:
-    """Committed transactions, and the open one; fails at the send with this number."""
+    """Committed transactions, and the open one; fails at the send with this number.
+
+    Batches are as the `small` topics take them once those were met before the opening.
+    """
 
     committed: list[list[Record]] = field(default_factory=list)
     open_records: list[Record] = field(default_factory=list)
     fails_at: int = -1
     opened: int = 0
+    small: frozenset[str] = frozenset()
+    met: set[str] = field(default_factory=set)
+    fitting: frozenset[str] = frozenset()
 
     def open(self) -> None:
         self.opened += 1
+        self.fitting = frozenset(self.met)
 
     def close(self) -> None:
         assert not self.open_records
 
+    def fits(self, records: Iterable[Record]) -> bool:
+        small = self.small.intersection(record.topic for record in records)
+        self.met |= small
+        return small <= self.fitting
+
     def send(self, record: Record) -> None:
+        assert record.topic not in self.small - self.fitting, "a batch that the topic refuses"
         if len(self.open_records) + sum(map(len, self.committed)) == self.fails_at:
             raise ServiceError("gone")
         self.open_records.append(record)
@@ -228,3 +241,26 @@ def test_the_write_time_is_read_from_the_head_of_a_message() -> None:
     for size in range(11):
         with pytest.raises(TruncatedError):
             written_of(message[:size])
+
+
+def test_a_topic_that_takes_smaller_batches_gets_such(tmp_path: Path) -> None:
+    """It is met in the middle of others' changes, which are committed before a new producer makes them."""
+
+    class TwoTopics(OneTopic):
+        """The fourth mutation and those behind it go into a topic of their own."""
+
+        mutations = 0
+
+        def records(self, messages: Iterable[Message]) -> list[Record]:
+            found = super().records(messages)
+            self.mutations += bool(found)
+            topic = "t" if self.mutations < 4 else "small"
+            return [Record(topic, record.partition, record.key, record.value) for record in found]
+
+    recorded(KIND).unpack(tmp_path)
+    transactions, outcome = MemoryTransactions(small=frozenset({"small"})), Replayed()
+    outlet = outlet_of(transactions, Bounds(), routing=TwoTopics())
+    replay(list_segments(tmp_path).segments, outlet, Bounds(), outcome, epoch=3)
+    assert [{record.topic for record in records} for records in transactions.committed] == [{"t"}, {"small"}]
+    assert sum(map(len, transactions.committed)) == outcome.changes
+    assert transactions.opened == 1

@@ -122,7 +122,8 @@ def retry(
     segment_directory = directory or settings.agent.cdc_raw_directory
     with ExitStack() as stack:
         selection = settings.tables.selection
-        router = open_router(settings, topics_of(settings), selection.wants, stack)
+        topics = topics_of(settings)
+        router = open_router(settings, topics, selection.wants, stack)
         messages = _Messages(settings, schema, record.host)
         if not settings.tables.release_unselected and not coverage(selection, messages.tables).selected:
             router.keep_unselected(KEPT)
@@ -131,7 +132,7 @@ def retry(
             closing(CdcRaw(segment_directory, resume, keys_of_settings(settings.agent), spool=spool))
         )
         pace = pace_of(settings, SUPPOSED)
-        publisher = stack.enter_context(closing(publisher_of(settings, record, pace)))
+        publisher = stack.enter_context(closing(publisher_of(settings, record, pace, topics)))
         require_unchanged(record, publisher.start())
         outcome = publish_parked(publisher, capture, router, messages.of, resume, frozenset(lots).__contains__, pace)
     say(f"{outcome.mutations} mutations published, {outcome.changes} changes")

@@ -13,6 +13,7 @@ from uuid import uuid4
 import typer
 
 from tailrace.agent.notes import IDLE
+from tailrace.assembly.services import sizes_of, topics_of
 from tailrace.capture.owner import Owner, read_owner
 from tailrace.cluster import LiveCluster
 from tailrace.commitlog.blocks import Keys
@@ -83,8 +84,13 @@ def lost_words(settings: Settings, progress: Progress) -> str:
     return str(OffsetsLostError(topics, progress))
 
 
-def publisher_of(settings: Settings, record: HostRecord, pace: Pace | None = None) -> KafkaPublisher:
-    """What writes a host's offsets record as its agent does, and so shuts out the agent. To be closed."""
+def publisher_of(
+    settings: Settings, record: HostRecord, pace: Pace | None = None, topics: KafkaTopics | None = None
+) -> KafkaPublisher:
+    """What writes a host's offsets record as its agent does, and so shuts out the agent. To be closed.
+
+    `topics` are those that changes go to, if any do.
+    """
     return KafkaPublisher(
         settings.kafka.reveal(),
         prefix=settings.topics.prefix,
@@ -94,6 +100,7 @@ def publisher_of(settings: Settings, record: HostRecord, pace: Pace | None = Non
         timeout=settings.agent.transaction_timeout_seconds,
         tenure=Tenure(f"by hand {uuid4().hex}"),
         pace=pace,
+        sizes=sizes_of(settings, topics or topics_of(settings)),
     )
 
 

@@ -245,6 +245,10 @@ class KafkaPublisher:
         """
         self._producer.send(record)
 
+    def fits(self, records: Iterable[Record]) -> bool:
+        """Whether the topics of these take such batches as this publisher makes; one that is started anew does."""
+        return self._producer.fits(records)
+
     def note(self, internal: Internal, key: bytes, value: bytes | None) -> None:
         """Add a record, or a tombstone, of an internal topic to the transaction, in this host's partition of it.
 

@@ -101,8 +101,10 @@ class Letters:
     def keep_unselected(self, words: str | None) -> None:
         """None is unselected."""
 
-    def open(self, table: Table) -> None:
+    def open(self, table: Table) -> bool:
         """Nothing to do."""
+        del table
+        return False
 
     def refuse(self, topic: str, words: str) -> None:
         """Nobody does."""
@@ -143,6 +145,40 @@ def test_what_can_be_decoded_is_published_once_and_the_rest_waits_on() -> None:
         ((1, 6, ONE, 1), (1,), False),
     ]
     assert kafka.resume.position == Position(1, 9, 9)
+
+
+def test_a_topic_that_takes_smaller_batches_is_started_anew_for() -> None:
+    """The first record shows it, when the publisher has started."""
+    kafka = MemoryKafka(resume=Resume(Position(1, 9, 9), parked=LOTS[:1]))
+
+    class Publisher(MemoryPublisher):
+        """Makes the batches that the topic takes from its second start on."""
+
+        starts = 0
+
+        def start(self) -> Resume:
+            self.starts += 1
+            return super().start()
+
+        def fits(self, records: Iterable[Record]) -> bool:
+            return not list(records) or self.starts > 1
+
+        def send(self, record: Record) -> None:
+            assert self.fits([record])
+            super().send(record)
+
+    publisher = Publisher(kafka, Faults())
+    resume = publisher.start()
+    publish_parked(
+        publisher,
+        MemoryCapture(MemoryLog({5: [b"a", b"b"]}), resume, Faults()),
+        Letters(),
+        lambda entry: [entry.payload],  # type: ignore[list-item]  # bytes do here
+        resume,
+        lambda _: True,
+        Pace(10, 600, lambda: 0.0),
+    )
+    assert ([record.value for record in kafka.records], publisher.starts) == ([b"a", b"b"], 2)
 
 
 def test_letters_are_listed_without_the_records_that_carry_bytes() -> None:

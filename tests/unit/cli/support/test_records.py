@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from tailrace.assembly.services import topics_of
 from tailrace.capture.owner import own, this_agent
-from tailrace.cli.support.records import require_stopped
+from tailrace.cli.support import records
+from tailrace.cli.support.records import publisher_of, require_stopped
 from tailrace.errors import AgentRunsError
 from tailrace.publish.hosts import HostRecord
 from tailrace.state import Resume
+from tailrace_common.kafka import Sizes
 from tailrace_common.settings import Settings
 
 RECORD = HostRecord("c", "h", Resume(), 100_000)
@@ -54,3 +57,14 @@ def test_where_no_lock_says_it_an_idle_agent_has_its_time(tmp_path: Path, other:
     require_stopped(settings_of(tmp_path, 2.0), RECORD, 127.0, fence=False)
     with pytest.raises(AgentRunsError, match=r"committed 60 s ago: its agent seems to run.*try again in 15 s"):
         require_stopped(settings_of(tmp_path), RECORD, 160.0, fence=False)
+
+
+def test_what_is_published_by_hand_has_the_sizes_of_the_settings_and_topics(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change that was parked as too large for its topic is as large as that one takes by now."""
+    made = list[Sizes]()
+    monkeypatch.setattr(records, "KafkaPublisher", lambda _, **options: made.append(options["sizes"]))
+    settings = Settings.model_validate({"topics": {"prefix": "tailrace", "max_message_bytes": 30 << 20}})
+    topics = topics_of(settings)
+    topics.limits["tailrace.ks.t"] = 300_000
+    publisher_of(settings, RECORD, topics=topics)
+    assert (made[0].largest, made[0].batch) == (30 << 20, 300_000)
