@@ -124,9 +124,15 @@ class Unindexed:
         return OpenSegment(path, segment, epoch, offset, self._keys, file)
 
     def files(self, segments: Collection[int]) -> dict[int, tuple[Path, int]]:
-        """The paths, and open files, of those of some segments that hold mutations of interest."""
+        """The paths, and open files, of those of some segments that are final: they hold mutations of interest, or have
+        no name any more."""
         with self._lock:
-            return {id: self._files[id] for id in self._holding.intersection(segments)}
+            chosen = {id: self._files[id] for id in self._files.keys() & set(segments)}
+            return {
+                id: (path, descriptor)
+                for id, (path, descriptor) in chosen.items()
+                if id in self._holding or os.fstat(descriptor).st_nlink == 0
+            }
 
     def forget(self, until: int) -> None:
         """Segments before this one are published."""

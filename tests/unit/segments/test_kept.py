@@ -321,6 +321,26 @@ def test_one_with_a_parked_mutation_is_kept_though_cassandra_deletes_it(node: No
     assert node.capture.losses == ()
 
 
+@pytest.mark.parametrize("quarantined", [False, True], ids=["parked", "in quarantine"])
+def test_early_mode_keeps_one_that_was_deleted_while_it_was_read(node: Node, *, quarantined: bool) -> None:
+    """The reader of DDL, which judges whether it holds changes, has not come to its end."""
+    node.session(Resume(), early=True)
+    segment = node.segment(5, some(1))
+    node.follow()
+    assert len(node.capture.read(100)) == 1
+    segment.write(some(2))
+    segment.vanish()
+    aside = node.capture.read(100)[0]
+    if quarantined:
+        node.capture.quarantine(Position(1, 5, 0), DecodeError("no value"))
+    else:
+        node.capture.keep(frozenset({5}))
+    checksum = dict(node.capture.open_segments())[5]
+    resume = node.record(aside.position)
+    node.start(resume, early=True)
+    assert list(node.capture.reread(1, 5, checksum, (aside.offset,))) == [aside]
+
+
 @pytest.mark.parametrize("gone", ["before", "after"])
 def test_one_in_quarantine_is_kept_though_cassandra_deletes_it(node: Node, gone: str) -> None:
     node.begun()
