@@ -173,7 +173,10 @@ class Tender:
             self._board.count(spooled=1)
         elif files.log is not None:
             # Its index stays: by that the loss is found, by a successor too, and told.
-            files.log.unlink(missing_ok=True)
+            try:
+                files.log.unlink(missing_ok=True)
+            except OSError as error:
+                raise SpoolError(f"agent.on_pressure: cannot drop {files.log}: {error.strerror}") from error
             self._board.count(dropped=1)
             _LOG.error(
                 "dropped segment %d unread, and its changes are lost: agent.on_pressure is drop-oldest", files.id

@@ -28,7 +28,7 @@ EPOCH_FORMAT: Final = 2
 
 
 class SpoolError(Exception):
-    """The spool cannot take a segment; the words say why, for people. Nothing was moved."""
+    """A segment cannot leave cdc_raw, for the spool or for good; the words say why, for people. Nothing was moved."""
 
 
 class Spool:

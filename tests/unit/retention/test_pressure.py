@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from errno import EACCES
 from pathlib import Path
 
 import pytest
@@ -190,6 +191,27 @@ def test_drop_oldest_deletes_what_is_unread_and_leaves_a_trace(tmp_path: Path) -
     assert node.raw() == [1, 2, 6]
     assert [files.id for files in list_cdc_raw(tmp_path / "cdc_raw").segments] == [1, 2, 3, 4, 5, 6]
     assert node.board.now.counts == Counter(dropped=3)
+
+
+def test_what_cannot_be_dropped_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And how full cdc_raw is."""
+    node = Node(tmp_path, Mode.DROP_OLDEST)
+    node.register.spared = frozenset()
+    node.fill([1, 2, 3, 4, 5, 6])
+
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        del missing_ok
+        raise PermissionError(EACCES, "Permission denied", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", refuse)
+        node.tend()
+    assert node.raw() == [1, 2, 3, 4, 5, 6]
+    assert sorted(node.board.now.degraded) == ["headroom", "spool"]
+    assert "CommitLog-7-1.log: Permission denied" in node.board.now.degraded["spool"]
+    node.tend()
+    assert node.board.now.counts == Counter(dropped=3)
+    assert node.board.now.degraded == {}
 
 
 def test_without_a_known_limit_nothing_moves_and_that_is_said(tmp_path: Path) -> None:
