@@ -207,16 +207,16 @@ class CdcRaw:
         done = self._ends.releasable(position)
         with self._lock:
             present = {files.id: files for files in list_both(self._directory, self._spool).segments} if done else {}
-            for segment in done:
-                try:
+            try:
+                for segment in done:
                     self._ends.release(present.get(segment, SegmentFiles(segment, None, None)))
-                except OSError as error:
-                    raise self._refused(self._verb, error) from error
-                self._candidates.forget(segment)
-                self._recovery.released(segment)
-            for id, files in present.items():
-                if id < position.segment and files.log is None and files.index is not None:
-                    files.index.unlink(missing_ok=True)  # of a loss, which is reported
+                    self._candidates.forget(segment)
+                    self._recovery.released(segment)
+                for id, files in present.items():
+                    if id < position.segment:
+                        self._ends.sweep(files)
+            except OSError as error:
+                raise self._refused(self._verb, error) from error
         return done
 
     def reread(self, epoch: int, segment: int, checksum: int, offsets: Collection[int]) -> Iterator[Entry]:

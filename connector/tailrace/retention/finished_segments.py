@@ -289,6 +289,11 @@ class FinishedSegments:
         del self._finished[files.id]
         self._register.left |= {files.id} if self._release.away is None else set()
 
+    def sweep(self, files: SegmentFiles) -> None:
+        """Delete the index of a log that is gone, a loss that is reported, unless files are left. Raises OSError."""
+        if files.log is None and files.index is not None and self._release.away is not None:
+            files.index.unlink(missing_ok=True)
+
     def close(self) -> None:
         """Close the files of released segments that are still held open."""
         self._ledger.close()

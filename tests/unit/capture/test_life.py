@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
+from errno import EACCES
 from pathlib import Path
 
 import pytest
@@ -278,6 +280,29 @@ def test_what_is_kept_in_cdc_raw_is_never_read_again(tmp_path: Path) -> None:
         segment.index.unlink()
     assert payloads(after) == []
     assert after.losses == ()
+    node.close()
+
+
+@pytest.mark.parametrize("release", [KEPT, DELETED], ids=["kept", "deleted"])
+def test_litter_that_cannot_go_ends_no_agent(release: Release, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The index of a log that is gone. Where segments are kept, this user may perhaps only read the directory."""
+    node = Node(tmp_path)
+    node.release = release
+    writers = [finished(tmp_path, id, payload) for id, payload in ((5, A), (6, B), (7, C))]
+    capture = node.start()
+    assert payloads(capture) == [A, B, C]
+    writers[0].link.unlink()
+    record(capture, Position(1, 7, FAR))
+
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        del missing_ok
+        raise PermissionError(EACCES, "Permission denied", str(path))
+
+    refused = pytest.raises(ServiceError, match=r"cannot delete .*5_cdc.idx: Permission denied")
+    with monkeypatch.context() as patch, nullcontext() if release is KEPT else refused:
+        patch.setattr(Path, "unlink", refuse)
+        capture.release(Position(1, 7, FAR))
+    assert writers[0].index.exists()
     node.close()
 
 
