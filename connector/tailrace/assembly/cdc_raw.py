@@ -69,7 +69,7 @@ class Care:
     def capture(self, resume: Resume, keys: Keys) -> CdcRaw:
         """The reader of a session."""
         epoch = (resume.position or Position(1, -1, 0)).epoch
-        capture = CdcRaw(
+        return CdcRaw(
             self._settings.cdc_raw_directory,
             resume,
             keys,
@@ -81,13 +81,6 @@ class Care:
             commitlog=self._commitlog,
             capacity=lambda: self._limits().log_segments,
         )
-        for directory in self.spool.left_behind():
-            words = (
-                f"{directory} has segments of an earlier log epoch, which are not published: "
-                f"`tailrace replay {directory}` publishes them; then delete them"
-            )
-            self._health.degrade("spool of an earlier log epoch", words)
-        return capture
 
     def _commitlog(self) -> Path | None:
         """The commit log's directory, as the settings or the node say; None where it does not look like it here."""

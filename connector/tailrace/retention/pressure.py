@@ -26,6 +26,8 @@ from tailrace_schemas.errors import ServiceError
 
 _LOG: Final = logging.getLogger("tailrace.capture")
 
+_LEFT_BEHIND: Final = "spool of an earlier log epoch"
+
 
 class Mode(StrEnum):
     """`agent.on_pressure`."""
@@ -132,6 +134,7 @@ class Tender:
         relieved, problem = self._relieve(listing, headroom, threshold_of(limits, self._policy.percent))
         self._board.headroom(relieved)
         self._tell(relieved, threshold_of(limits, self._policy.percent), problem)
+        self._tell_left_behind()
         return relieved
 
     def _relieve(self, listing: Listing, headroom: Headroom, threshold: int | None) -> tuple[Headroom, str | None]:
@@ -198,6 +201,20 @@ class Tender:
         if near and not self._near:
             _LOG.warning("%s", words)
         self._near = near
+
+    def _tell_left_behind(self) -> None:
+        # Before a record was read, the epoch is that of a note, or none.
+        if self._spool is None or self._register.spared is None:
+            return
+        words = ". ".join(
+            f"{directory} has segments of an earlier log epoch, which are not published: "
+            f"`tailrace replay {directory}` publishes them; then delete them"
+            for directory in self._spool.left_behind()
+        )
+        if words:
+            self._board.degrade(_LEFT_BEHIND, words)
+        else:
+            self._board.recover(_LEFT_BEHIND)
 
 
 def threshold_of(limits: NodeLimits, percent: int) -> int | None:

@@ -87,8 +87,9 @@ class Spool:
         return sum(size_of(files) for files in self.listing().segments)
 
     def left_behind(self) -> tuple[Path, ...]:
-        """Directories of earlier log epochs that still have segments: nobody reads them any more."""
-        if not os.path.isdir(self.root):
+        """Directories of earlier log epochs that still have segments: nobody reads them any more. None where this user
+        may not look."""
+        if not (os.path.isdir(self.root) and os.access(self.root, os.R_OK | os.X_OK)):
             return ()
         earlier = (path for path in sorted(self.root.iterdir()) if path.is_dir() and path != self.directory)
         return tuple(path for path in earlier if any(path.glob("CommitLog-*.log")))

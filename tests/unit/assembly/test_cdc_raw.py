@@ -64,16 +64,20 @@ def test_cdc_raw_is_looked_after_while_nothing_else_moves(tmp_path: Path) -> Non
 
 
 def test_segments_of_an_earlier_log_epoch_are_named(tmp_path: Path) -> None:
-    """They are not published, and not deleted."""
+    """They are not published, and not deleted; until somebody has done both."""
     old = tmp_path / "spool" / "h" / "1"
     old.mkdir(parents=True)
     (old / "CommitLog-7-5.log").touch()
-    health = board()
-    care = Care(settings_of(tmp_path).agent, "h", health, NodeSettings)
+    health, cause = board(), "spool of an earlier log epoch"
+    care = Care(settings_of(tmp_path).agent, "h", health, lambda: NodeSettings(NODE))
     care.capture(Resume(Position(2, -1, 0)), NO_KEYS).close()
-    (words,) = health.now.degraded.values()
-    assert words.startswith(f"{old} has segments of an earlier log epoch")
-    assert f"`tailrace replay {old}`" in words
+    with closing(care.begin()):
+        until(lambda: cause in health.now.degraded, "words", state=lambda: health.now)
+        words = health.now.degraded[cause]
+        assert words.startswith(f"{old} has segments of an earlier log epoch")
+        assert f"`tailrace replay {old}`" in words
+        (old / "CommitLog-7-5.log").unlink()
+        until(lambda: cause not in health.now.degraded, "the end of it", state=lambda: health.now)
 
 
 @pytest.mark.parametrize(
