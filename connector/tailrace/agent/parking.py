@@ -83,8 +83,8 @@ class Parking:
     def retry(self, changed: bool) -> Iterator[Unparked]:
         """The mutations that can be published by now; to be iterated over to the end. Raises ServiceError.
 
-        All are tried where the schema has `changed`, and at the start of the session. Those of tables of which some are
-        in no dead letter yet are also tried from time to time, after a look at the cluster's schema. What is new of a
+        All are tried where the schema has `changed`, and at the start of the session. From time to time, after a look
+        at the cluster's schema, those of tables are tried of which some are in no dead letter yet. What is new of a
         table that others wait for counts as a change, whoever read it.
         """
         changed, self._begun = changed or not self._begun, True

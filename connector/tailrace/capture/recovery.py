@@ -94,7 +94,7 @@ class Recovery:
         return self._unindexed is None or self._unindexed.judged(segment)
 
     def applies(self, files: SegmentFiles, segments: Mapping[int, SegmentFiles], *, early: bool) -> bool:
-        """Whether a segment holds changes and gets no index any more: its log is gone, whatever its index says, or a
+        """Whether a segment holds changes and gets no index any more. Its log is gone, whatever its index says; or a
         later one of `segments` has its index. Early mode reads what still stands by itself."""
         if files.id not in self.holding or files.log is None:
             return files.id in self.holding

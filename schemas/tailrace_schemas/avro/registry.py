@@ -86,8 +86,8 @@ def entry_from_record(key: bytes, value: bytes) -> SchemaEntry:
     """The entry of one record of `<prefix>.schemas`. Raises CorruptError for a record of another kind, whatever it is:
     anybody who may write to the topic can put anything there.
 
-    All readers of a process have one object of it. For sinks keep what they make of a table by its identity, for good,
-    and streams into one sink, one after the other, have readers of their own.
+    All readers of a process have one object of it. For sinks keep what they make of a table by its identity, for good.
+    Streams into one sink, one after the other, have readers of their own.
     """
     try:
         if len(key) not in (4, 8):
