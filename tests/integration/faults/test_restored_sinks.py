@@ -46,4 +46,4 @@ def delete_under(running: Running, followed: Followed) -> None:
     running.until_shown(ROWS, set(range(11)))
     followed.delete_file()
     followed.insert(ROWS, 11)
-    until(lambda: not running.thread.is_alive(), "the stream's end", 120)
+    until(lambda: not running.thread.is_alive(), "the stream's end")
