@@ -78,7 +78,7 @@ def test_sinks_that_the_driver_writes_outlive_kills(
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(
-    ("way", "step"), zip(_BY_TASKS.values(), cycle(_TASK_STEPS), strict=False), ids=list(_BY_TASKS)
+    ("way", "step"), list(zip(_BY_TASKS.values(), cycle(_TASK_STEPS), strict=False)), ids=list(_BY_TASKS)
 )
 def test_every_sink_outlives_kills_by_tasks(
     target: Target, step: Step, kafka: LocalKafka, prefix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
