@@ -195,7 +195,7 @@ def ids_of(spans: Iterable[Span]) -> frozenset[int]:
     return frozenset(id for a, b in spans for id in range(a, b + 1))
 
 
-QUARANTINED: Final = "segment "
+QUARANTINED_CAUSE: Final = "segment "
 """What the names of quarantined segments in health begin with; their ids follow."""
 
 

@@ -20,7 +20,7 @@ from tailrace.agent.translation import Outgoing, Published, Translation
 from tailrace.commitlog.frames import Entry
 from tailrace.errors import HeldError, RenewalError, UnexplainedError
 from tailrace.publish.record import size_of
-from tailrace.state import FIRST_EPOCH, QUARANTINED, ParkingLot, Resume, Truncation
+from tailrace.state import FIRST_EPOCH, QUARANTINED_CAUSE, ParkingLot, Resume, Truncation
 from tailrace_common.backoff import Backoff
 from tailrace_common.kafka import StoppedError
 from tailrace_schemas.change import Source
@@ -258,7 +258,7 @@ class Session:
         health = self._environment.health
         for segment, quarantined in self._capture.quarantined.items():
             words = f"quarantined behind {quarantined.offset}: {quarantined.reason}; its file is kept in cdc_raw"
-            health.degrade(f"{QUARANTINED}{segment}", words)
+            health.degrade(f"{QUARANTINED_CAUSE}{segment}", words)
         self._losses.tell(self._capture.losses)
         for table, words in self._environment.schema.inferred.items():
             health.degrade(f"definition of {table}", words)

@@ -20,7 +20,7 @@ from tailrace.retention.pressure import Mode, Policy, Tender, Tending
 from tailrace.retention.release import DELETED, KEPT, Release, archived
 from tailrace.retention.spool import Spool
 from tailrace.segments.kept import KeptSegments
-from tailrace.state import Resume
+from tailrace.state import QUARANTINED_CAUSE, Resume
 from tailrace_common.settings import AgentSettings
 from tailrace_schemas.position import Position
 
@@ -128,5 +128,7 @@ def exit_code(health: Health) -> int:
     """The exit code of a stopped agent: 4 after loss, 3 with a quarantined segment or dead letters, else 0."""
     if any(health.counts.get(kind, 0) for kind in ("lost", "unknown", "lost_parked")):
         return DataLossError.exit_code
-    aside = health.counts.get("dead_letters", 0) or any(cause.startswith("segment ") for cause in health.degraded)
+    aside = health.counts.get("dead_letters", 0) or any(
+        cause.startswith(QUARANTINED_CAUSE) for cause in health.degraded
+    )
     return QUARANTINED if aside else 0

@@ -14,7 +14,7 @@ from urllib.request import ProxyHandler, build_opener
 
 import typer
 
-from tailrace.state import QUARANTINED
+from tailrace.state import QUARANTINED_CAUSE
 from tailrace_common.cli.options import SettingsFile, settings_of
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import ServiceError, SettingsError
@@ -99,7 +99,7 @@ def set_aside(status: Mapping[str, Any]) -> list[str]:
     """What is not in Kafka all the same, for people: the agent has passed over it, and keeps its files."""
     parked = int(status["gauges"].get("parked_now", 0))
     words = [f"{parked} mutations are parked, and not in Kafka: see `tailrace parked list`"] if parked else []
-    quarantined = (item for item in status["degraded"].items() if item[0].startswith(QUARANTINED))
+    quarantined = (item for item in status["degraded"].items() if item[0].startswith(QUARANTINED_CAUSE))
     return [*words, *(f"{cause} is not in Kafka as a whole: {reason}" for cause, reason in quarantined)]
 
 
