@@ -133,7 +133,7 @@ def comparable_sink(settings: Settings, chosen: str, reading: SnapshotSettings) 
     """The sink of a name, reached, and as one whose rows can be compared. Raises SettingsError and ServiceError."""
     from tailrace_spark.comparison.source import CopiedTables
     from tailrace_spark.sinks.cassandra.settings import CassandraSinkSettings
-    from tailrace_spark.sinks.protocol import follows_none
+    from tailrace_spark.sinks.protocol import follow, follows_none
     from tailrace_spark.sinks.registry import setting_of, sink_of
 
     store, section = sink_of(settings, chosen), settings.sink[chosen]
@@ -147,8 +147,7 @@ def comparable_sink(settings: Settings, chosen: str, reading: SnapshotSettings) 
                 "sql can"
             )
         store.reach()
-        if (following := store.capabilities.following) is not None:
-            following.follow(follows_none)  # what waits is its stream's to write, by its filters
+        follow(store, follows_none)  # what waits is its stream's to write, by its filters
     except ServiceError as error:
         store.close()
         raise ServiceError(f"{setting_of(chosen, settings.sink[chosen])} cannot be opened: {error}") from error

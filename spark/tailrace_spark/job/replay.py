@@ -25,7 +25,7 @@ from tailrace_spark.job.batch_records import shaped
 from tailrace_spark.job.snapshot_context import read_back_of
 from tailrace_spark.shaping import shape_of
 from tailrace_spark.sinks.letters import LetterBox, LetterReader, LetterTopic
-from tailrace_spark.sinks.protocol import AGAIN, Sink, follows_none, write_here
+from tailrace_spark.sinks.protocol import AGAIN, Sink, follow, follows_none, write_here
 from tailrace_spark.sinks.registry import sink_of
 from tailrace_spark.snapshot.read_back import ReadBack
 from tailrace_spark.source.decode import pieces
@@ -72,8 +72,7 @@ def replay_sink(name: str, settings: Settings) -> Iterator[ReplayCounts]:
         RecordFetcher(settings.kafka.reveal()) as records,
     ):
         sink.reach()
-        if (following := sink.capabilities.following) is not None:
-            following.follow(follows_none)  # what waits is its stream's to write, by its filters
+        follow(sink, follows_none)  # what waits is its stream's to write, by its filters
         decoded = partial(pieces, schemas=schemas, early=settings.stream.accept_early)
         shape, read_back = shape_of(settings.stream, sink), _read_back(settings, sink, schemas)
 

@@ -22,7 +22,7 @@ from tailrace_schemas.progress import Progress
 from tailrace_schemas.topics import Internal, internal_topic
 from tailrace_spark.job.metrics import StreamMetrics
 from tailrace_spark.job.offsets import Offsets
-from tailrace_spark.sinks.protocol import Follows, Sink, Watermark, WatermarkedSink, follows_all
+from tailrace_spark.sinks.protocol import Follows, Sink, Watermark, WatermarkedSink, follow, follows_all
 
 log = logging.getLogger("tailrace_spark")
 
@@ -278,8 +278,7 @@ class Sweeper:
     ) -> None:
         """The sink sees to tables that the stream `follows`."""
         self._sweeping = sink.capabilities.sweeping
-        if (following := sink.capabilities.following) is not None:
-            following.follow(follows)
+        follow(sink, follows)
         self._sink_lock = sink_lock
         self._metrics = metrics
         self._clock = clock

@@ -40,6 +40,12 @@ def follows_all(table: Table) -> bool:
     return True
 
 
+def follow(sink: Sink, follows: Follows) -> None:
+    """Have a sink see to these tables alone, before anything is written, where it sees to more than it is given."""
+    if (following := sink.capabilities.following) is not None:
+        following.follow(follows)
+
+
 def follows_none(table: Table) -> bool:
     """Of whoever writes some rows beside streams."""
     del table
