@@ -34,7 +34,7 @@ WAYS: Final[Mapping[str, tuple[Way[Target], str, int, Mapping[Step, int]]]] = {
 """Sinks, who writes them, the seed of a random program, and steps: a snapshot's own are the same for all sinks.
 
 One of those that merge in transactions, of lakes, of those that write a file again, and of those that count what they
-wrote. For others a row that comes again is any row.
+wrote. For others a redelivered row is any row.
 """
 
 

@@ -246,7 +246,7 @@ class KafkaPublisher:
         self._producer.send(record)
 
     def fits(self, records: Iterable[Record]) -> bool:
-        """Whether the topics of these take such batches as this publisher makes; one that is started anew does."""
+        """Whether the topics of these take such batches as this publisher makes; one that is restarted does."""
         return self._producer.fits(records)
 
     def note(self, internal: Internal, key: bytes, value: bytes | None) -> None:

@@ -221,10 +221,11 @@ class OpensearchSink:
         return index
 
     def _rebuilt(self, index: TableIndex, entry: TableEntry) -> TableIndex:
-        """The index anew, as an entry's definition shows it."""
+        """The rebuilt index, as an entry's definition shows it."""
         documents = shown_documents(entry.definition, self._filters)
         # A replay writes beside. What it has written by then is copied; of what it is about to write it finds, by the
-        # record, that it may be behind the copy. Whoever dies here leaves that said, and who comes next begins anew.
+        # record, that it may be behind the copy.
+        # After a crash here the record still says so, and the next writer restarts the rebuild.
         index.note(replace(index.entry, leaving=True))
         new = self._indexes.successor(index, documents)
         _Copy(self._client, index, new, documents, int(self._clock())).run()

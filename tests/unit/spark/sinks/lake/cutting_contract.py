@@ -20,7 +20,7 @@ from tests.unit.spark.sinks.merging_contract import write
 
 
 class CuttingContract(ABC):
-    """One answer is lost: the client asks again, or the batch comes again."""
+    """One answer is lost: the client retries, or the batch is redelivered."""
 
     @abstractmethod
     def new_place(self) -> dict[str, Any]:

@@ -36,7 +36,7 @@ pytestmark = pytest.mark.skipif(java_sources.missing() is not None, reason=str(j
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_crash_at_any_request_heals(proxy: SearchProxy) -> None:
-    """The answer of some request is lost, and nothing behind it arrives; then the batch comes again, in three ways."""
+    """The answer of some request is lost, as is all behind it. Then the batch is redelivered in three ways."""
     for step, again in zip(count(), cycle(("whole", "cut", "with others")), strict=False):
         proxy.answer = lambda _: "pass"
         searched = Searched(proxy.url, proxy.address, retry_seconds=0.01)
